@@ -1,0 +1,1 @@
+"""tritforge, the host side: from YAML to a verified board."""
