@@ -93,13 +93,13 @@ def exp(x: F32) -> F32:
     for term in EXP_TERMS[1:]:
         p = p * r + term
     bits = p.view(np.int32) + (n.astype(np.int32) << 23)
-    return bits.view(np.float32)
+    return np.asarray(bits.view(np.float32))
 
 
 def reciprocal(d: F32) -> F32:
     """1/d for positive d in 2**-60 .. 2**60, to 1e-7, by Newton's r = r * (2 - d * r); not the IEEE quotient."""
     d = np.ascontiguousarray(d, dtype=np.float32)
-    r = (np.int32(RECIPROCAL_MAGIC) - d.view(np.int32)).view(np.float32)
+    r: F32 = (np.int32(RECIPROCAL_MAGIC) - d.view(np.int32)).view(np.float32)
     for _ in range(RECIPROCAL_STEPS):
         r = np.asarray(r * (np.float32(2) - d * r), dtype=np.float32)
     return r
