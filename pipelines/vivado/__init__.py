@@ -1,0 +1,1 @@
+"""Vivado in batch mode: one design from YAML, built, measured, gated, compared."""
