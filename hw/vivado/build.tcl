@@ -28,7 +28,8 @@ source [file join $scripts reports.tcl]
 if {[catch {
     facts_open facts.tsv
     fact attempt $tf(attempt)
-    fact started_s [clock seconds]
+    # Local time without a zone, as in the date of every report, so that the two can be compared.
+    fact started [clock format [clock seconds] -format {%Y-%m-%d %H:%M:%S}]
     fact vivado_version [version -short]
     check_version
     create_tritforge_project
@@ -39,7 +40,6 @@ if {[catch {
     run_implementation
     write_reports
     write_platform
-    fact finished_s [clock seconds]
     fact finished 1
 } reason]} {
     fact failed [string map {\n { } \t { }} $reason]

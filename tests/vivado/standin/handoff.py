@@ -1,6 +1,6 @@
 """Writes the hardware handoff (``.hwh``) of a block design, in the layout of real ones.
 
-ASSUMPTION A10: attribute and element names as in handoffs of 2019.2 to 2024.1; parameters in capitals there, and the
+ASSUMPTION A10: attribute, element and parameter names as in handoffs of 2019.2 to 2024.1, and the
 settings of PS7 under their PCW names.
 """
 
@@ -43,8 +43,7 @@ def _module(design: BlockDesign, name: str, clock_factor: float) -> list[str]:
     out.append("      <PARAMETERS>")
     settings = cell.config if cell.module else catalogue.effective(cell.vlnv, cell.config)
     for parameter, value in sorted(settings.items()):
-        upper = parameter.upper() if cell.vlnv == catalogue.DMA else parameter
-        out.append(f"        <PARAMETER NAME={quoteattr(upper)} VALUE={quoteattr(value)}/>")
+        out.append(f"        <PARAMETER NAME={quoteattr(parameter)} VALUE={quoteattr(value)}/>")
     out.append("      </PARAMETERS>\n      <PORTS>")
     shape = design.shape(name)
     for pin in shape.pins:

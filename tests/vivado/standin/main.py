@@ -6,7 +6,9 @@ import base64
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import IO
 
 from . import faults as fault_list, reports
 from .commands import SPECS, Vivado
@@ -41,7 +43,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if "version_changes" in faults:
         version = "2022.2"
-    script, tclargs = "", []
+    script, log, tclargs = "", "", []
     seen = set()
     i = 0
     while i < len(arguments):
@@ -60,6 +62,8 @@ def main(arguments: list[str]) -> int:
                 return 1
             if option == "-source":
                 script = arguments[i]
+            if option == "-log":
+                log = arguments[i]
         elif option not in ("-nojournal", "-notrace", "-nolog"):
             print(f"ERROR: [Common 17-170] Unknown option '{option}'")
             return 1
@@ -67,18 +71,50 @@ def main(arguments: list[str]) -> int:
     if not {"-mode", "-nojournal", "-notrace"} <= seen or not script:
         print("ERROR: [standin] the build runs with -mode batch -nojournal -notrace -source FILE")
         return 1
-    print(banner(version), flush=True)
-    return run(script, tclargs, Vivado(version, faults))
+    with Output(log) as output:
+        output.write(banner(version))
+        return run(script, tclargs, Vivado(version, faults), output)
 
 
-def run(script: str, tclargs: list[str], vivado: Vivado) -> int:
+class Output:
+    """What the tool says: on standard output, and in its log."""
+
+    def __init__(self, log: str) -> None:
+        self._log = open(log, "w", encoding="utf-8") if log else None  # noqa: SIM115
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._log:
+            self._log.close()
+
+    def write(self, text: str) -> None:
+        with self._lock:
+            print(text, flush=True)
+            if self._log:
+                self._log.write(text + "\n")
+                self._log.flush()
+
+    def copy(self, stream: IO[str]) -> None:
+        for line in stream:
+            self.write(line.rstrip("\n"))
+
+
+def run(script: str, tclargs: list[str], vivado: Vivado, output: Output) -> int:
     """Runs the script in tclsh and answers its commands; returns the exit status of the tool."""
     questions_read, questions_write = os.pipe()
     answers_read, answers_write = os.pipe()
     command = ["tclsh", str(Path(__file__).parent / "bridge.tcl"), str(questions_write), str(answers_read), script]
     command += [join(SPECS), *tclargs]
-    print(f"source {script} -notrace", flush=True)
-    process = subprocess.Popen(command, pass_fds=(questions_write, answers_read), stderr=subprocess.STDOUT)
+    output.write(f"source {script} -notrace")
+    process = subprocess.Popen(
+        command, pass_fds=(questions_write, answers_read), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    copier = threading.Thread(target=output.copy, args=(process.stdout,))
+    copier.start()
     os.close(questions_write)
     os.close(answers_read)
     with os.fdopen(questions_read, encoding="ascii") as questions, os.fdopen(answers_write, "w", encoding="ascii") as answers:
@@ -89,20 +125,21 @@ def run(script: str, tclargs: list[str], vivado: Vivado) -> int:
             except TclError as error:
                 status, value = "1", str(error)
             if vivado.warnings:
-                print("\n".join(vivado.warnings), flush=True)
+                output.write("\n".join(vivado.warnings))
                 vivado.warnings.clear()
             if vivado.project and vivado.project.says:
-                print("\n".join(vivado.project.says), flush=True)
+                output.write("\n".join(vivado.project.says))
                 vivado.project.says.clear()
             if status == "1":
-                print(f"ERROR: {value}", flush=True)
+                output.write(f"ERROR: {value}")
             try:
                 answers.write(f"{status} x{base64.b64encode(value.encode()).decode()}\n")
                 answers.flush()
             except BrokenPipeError:
                 break
     status_of_script = process.wait()
-    print("INFO: [Common 17-206] Exiting Vivado", flush=True)
+    copier.join()
+    output.write("INFO: [Common 17-206] Exiting Vivado")
     if "exit_0_after_failure" in vivado.faults:
         return 0
     return status_of_script

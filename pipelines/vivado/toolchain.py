@@ -1,0 +1,110 @@
+"""Where Vivado is on this machine, and which version it is.
+
+Looked for in this order: what ``TRITFORGE_VIVADO`` names (the program or a ``settings64.sh``), the PATH, the usual
+folders of an installation. A remote build host is in ``remote.py``; it uses the same classes there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.base.command import run_tool
+from pipelines.base.deadline import Deadline
+from pipelines.base.errors import ToolFailed, ToolMissing
+from pipelines.vivado.design import BitstreamDesign
+from pipelines.vivado.failure import VersionMismatch
+
+VARIABLE = "TRITFORGE_VIVADO"
+USUAL_PLACES = ("/opt/Xilinx/Vivado", "/tools/Xilinx/Vivado", "/opt/xilinx/Vivado")
+STAND_IN_MARK = "tritforge stand-in"
+VERSION_QUESTION_S = 120.0
+"""`vivado -version` takes seconds on a cold disk of an installation of 50 GB."""
+
+INSTALL_HINT = (
+    "install AMD Vivado (the free edition builds for the Zynq-7020) in an allowed version and put it on the PATH, or set "
+    f"{VARIABLE} to its settings64.sh, or name a build host; without any, the emulated board needs no Vivado: --board emu1"
+)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A Vivado that answered. ``argv`` runs it, arguments to be appended."""
+
+    argv: tuple[str, ...]
+    version: str  # 2024.1
+    banner: str
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether it is the test tool of this repository: what that builds is never released or loaded."""
+        return STAND_IN_MARK in self.banner
+
+    @property
+    def name(self) -> str:
+        return "stand-in" if self.stand_in else "vivado"
+
+
+def command_for(place: Path) -> tuple[str, ...]:
+    """The command that runs the Vivado at ``place``, which is the program or its ``settings64.sh``."""
+    if place.name.endswith(".sh"):
+        # The settings file is a shell script made to be sourced; its path and Vivado's arguments stay arguments.
+        return ("bash", "-c", 'settings=$1; shift; . "$settings" >/dev/null && exec vivado "$@"', "vivado", str(place))
+    return (str(place),)
+
+
+def candidates(environment: dict[str, str] | None = None) -> list[Path]:
+    """Places to look at, the wanted one first; only what exists."""
+    environment = dict(os.environ) if environment is None else environment
+    named = environment.get(VARIABLE)
+    if named:
+        path = Path(named)
+        return [path] if path.exists() else []
+    on_path = shutil.which("vivado", path=environment.get("PATH"))
+    found = [Path(on_path)] if on_path else []
+    for place in USUAL_PLACES:
+        found += sorted(Path(place).glob("20*/settings64.sh"), reverse=True)
+    return found
+
+
+def ask_version(argv: Sequence[str], deadline: Deadline, log: Path | None = None) -> tuple[str, str]:
+    """Version and whole banner of ``vivado -version``. The first line, of any version, is one of::
+
+        Vivado v2022.1 (64-bit)
+        vivado v2024.1 (64-bit)
+    """
+    result = run_tool([*argv, "-version"], deadline=deadline.at_most(VERSION_QUESTION_S), log=log)
+    match = re.search(r"^vivado v(\d{4}\.\d(?:\.\d)?)", result.stdout, re.M | re.I)
+    if match is None:
+        raise ToolFailed(f"'{argv[0]} -version' does not answer like Vivado: {result.stdout[:200]!r}", log=log)
+    return match[1], result.stdout
+
+
+def find(design: BitstreamDesign, *, release: bool, deadline: Deadline, log: Path | None = None) -> Toolchain:
+    """The first Vivado whose version may build this design.
+
+    Raises ToolMissing when there is none at all and VersionMismatch when none has an allowed version; both say what was
+    looked for. Exit status 3.
+    """
+    policy = design.vivado
+    wanted = f"version {policy.release}" if release else f"a version from {policy.development_from} to {policy.development_to}"
+    places = candidates()
+    if not places:
+        looked = os.environ.get(VARIABLE)
+        where = f"{VARIABLE}={looked}, which does not exist" if looked else f"'vivado' on the PATH and in {', '.join(USUAL_PLACES)}"
+        raise ToolMissing(f"Vivado is not here: looked for {wanted}: {where}", hint=INSTALL_HINT)
+    refused = []
+    for place in places:
+        argv = command_for(place)
+        version, banner = ask_version(argv, deadline, log)
+        if policy.allows(version, release=release):
+            return Toolchain(argv, version, banner)
+        refused.append(f"{place} is {version}")
+    raise VersionMismatch(
+        f"no Vivado here may build '{design.name}': wanted {wanted}, but {'; '.join(refused)}",
+        hint=f"install an allowed version, or change the versions in config/bitstreams/{design.name}.yaml",
+    )
