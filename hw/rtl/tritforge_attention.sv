@@ -312,7 +312,7 @@ module tritforge_attention #(
   assign z = scale_p_q[tritforge_pkg::SCORE_SHIFT +: ZWidth];
 
   logic unused_fraction;
-  assign unused_fraction = &{1'b0, scale_p_q[tritforge_pkg::SCORE_SHIFT-1:0]};
+  assign unused_fraction = &{1'b0, scale_p_q};
 
   (* ram_style = "block" *) logic [ZWidth-1:0] z_mem [0:(1<<AddrWidth)-1];
   logic [AddrWidth-1:0]     z_write_q;

@@ -119,18 +119,20 @@ void tritforge_rtl_clear_statistics(tritforge_rtl *pl);
  * running"), or "" if there was none. Kept until the next call of this function. */
 const char *tritforge_rtl_complaint(tritforge_rtl *pl);
 
-/* Arms faults: a list separated by ';' of NAME[@ENGINE][:N], ENGINE one of matvec0 matvec1 attention0 attention1 (all
- * when absent), N the transfer from which it acts, counted from 1 (1 when absent). "" disarms all. Names:
- *   halt         the DMA's MM2S channel halts with an internal error in the middle of a transfer
+/* Arms faults: a list separated by ';' of NAME[@ENGINE][:N[+]], ENGINE one of matvec0 matvec1 attention0 attention1 (the
+ * first that gets there when absent), N the transfer of that engine at which it acts, counted from 1 since this call (1
+ * when absent). A fault acts once; with '+' at every transfer from N on. "" disarms all. Names:
+ *   halt         the MM2S channel halts with an internal error in the middle of a transfer
  *   slave_error  the MM2S channel meets a slave error on the bus
  *   decode_error the MM2S channel meets a decode error on the bus
- *   sg_error     the descriptor fetch meets a stale Cmplt bit (scatter-gather) or an internal error (simple)
- *   short_s2mm   the S2MM packet is longer than its buffer
- *   never_idle   a transfer stops moving and never completes
- *   wrong_word   bit 0 of the first result word of the transfer is flipped
- *   lost_x       the matrix engine's first x byte is changed on its way in (a wrong result that keeps its form)
- *   stale_content_id   CONTENT_ID reads with all bits inverted
- *   wrong_clock  the logic runs at 4/5 of clock_khz
+ *   sg_error     the MM2S descriptor fetch meets an internal error (simple mode: as halt)
+ *   short_s2mm   the S2MM channel takes the packet for longer than its buffer
+ *   never_idle   the MM2S channel stops moving in the middle of a transfer and reports nothing
+ *   wrong_word   bit 0 of the transfer's first result word is flipped
+ *   wrong_input  bit 0 of the transfer's second word is flipped on its way in (a wrong result in good form)
+ *   bad_header   bit 0 of the transfer's first word is flipped on its way in
+ *   stale_content_id   CONTENT_ID reads with all bits inverted (always, no transfer)
+ *   wrong_clock        the logic runs at 4/5 of clock_khz (always, no transfer)
  * Returns 0, or -1 with the reason in error. */
 int tritforge_rtl_fault(tritforge_rtl *pl, const char *list, char *error, size_t error_bytes);
 
