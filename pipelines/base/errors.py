@@ -7,15 +7,22 @@ story is (``log``). ``tasks.py`` prints these three and exits with ``status``; n
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
 class TritforgeError(Exception):
-    """Base of all errors that a user may meet. ``status`` is the process exit status."""
+    """Base of all errors that a user may meet. ``status`` is the process exit status.
+
+    ``result`` holds what was found before it failed: the JSON keys of the task, such as a verify's mismatches.
+    """
 
     status = 3
 
-    def __init__(self, message: str, *, hint: str = "", log: Path | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", log: Path | None = None, result: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
+        self.result = result or {}
         self.message = message
         self.hint = hint
         self.log = log

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from pipelines.base.names import unknown
 from pipelines.config.board import Name
-from pipelines.config.validation import Strict, unknown
+from pipelines.config.validation import Strict
 
 TaskName = Literal[
     "build-bitstream", "build-runtime", "convert-weights", "release", "deploy", "generate", "verify", "evaluate",

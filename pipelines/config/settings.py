@@ -12,13 +12,14 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel
 
 from pipelines.base.errors import ConfigError
+from pipelines.base.names import unknown
 from pipelines.config.board import Board
 from pipelines.config.memory import MemoryPlan, memory_plan
 from pipelines.config.model import ModelConfig
 from pipelines.config.pipeline import Pipeline
 from pipelines.config.reader import Document, KeyPath, Position, read_yaml, scalar
 from pipelines.config.tritforge import Tritforge
-from pipelines.config.validation import unknown, validate
+from pipelines.config.validation import validate
 from pipelines.golden import formats
 from pipelines.vivado.design import BitstreamDesign
 

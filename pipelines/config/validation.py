@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipelines.base.errors import ConfigError
+from pipelines.base.names import nearest
 from pipelines.config.reader import Document, KeyPath
 
 MOST_FAULTS = 10
@@ -65,20 +64,6 @@ def refuse_secrets(document: Document) -> None:
             )
 
     walk(document.values, ())
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a mistyped one most likely meant."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return found[0] if found else None
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """``board 'emu2' does not exist; did you mean 'emu1'? there are: emu1, zynq1``."""
-    names = sorted(known)
-    near = nearest(name, names)
-    question = f" did you mean '{near}'?" if near else ""
-    return f"{what} '{name}' does not exist;{question} there are: {', '.join(names) or 'none'}"
 
 
 def _config_error(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:
