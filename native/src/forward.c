@@ -1,0 +1,375 @@
+/* A token, from embedding row to logits: pipelines/golden/forward.py, top to bottom in the same order. */
+#include <string.h>
+
+#include "error.h"
+#include "kernels.h"
+#include "runtime.h"
+
+/* Work of fewer entries is not worth waking a second thread for (about 2 microseconds on a Cortex-A9). */
+#define WORTH_SHARING 2048
+
+static void report(const tf_runtime *rt, uint32_t point, uint32_t layer, char type, const void *data, size_t count) {
+    if (rt->trace) rt->trace(rt->trace_user, point, layer == UINT32_MAX ? -1 : (int32_t)layer, type, data, count);
+}
+
+#define NO_LAYER UINT32_MAX
+
+/* ------------------------------------------------------------------ results of a group */
+
+typedef void (*use_rows)(void *argument, const int32_t *acc, uint32_t first, uint32_t count);
+
+/* Calls `use` for rows first .. first + count - 1 of the started group, in as many pieces as they lie in. */
+static void each_piece(const tf_runtime *rt, uint32_t group, uint32_t first, uint32_t count, use_rows use, void *argument) {
+    const tf_circuits *c = &rt->circuits;
+    uint32_t boundary = tf_port_rows(tf_group_rows(&rt->image.header, group), 0);
+    while (count) {
+        uint32_t port = first >= boundary, here;
+        const int32_t *acc = c->matvec_rows(c->self, port, port ? first - boundary : first, &here);
+        if (here > count) here = count;
+        use(argument, acc, first, here);
+        first += here;
+        count -= here;
+    }
+}
+
+typedef struct {
+    float *out;
+    float scale;
+    uint32_t base;
+} dequantise_to;
+
+static void dequantise_piece(void *argument, const int32_t *acc, uint32_t first, uint32_t count) {
+    const dequantise_to *to = argument;
+    tf_dequantise(acc, to->scale, count, to->out + (first - to->base));
+}
+
+static void dequantise_rows(const tf_runtime *rt, uint32_t group, uint32_t first, uint32_t count, float scale, float *out) {
+    dequantise_to to = {out, scale, first};
+    each_piece(rt, group, first, count, dequantise_piece, &to);
+}
+
+static void add_piece(void *argument, const int32_t *acc, uint32_t first, uint32_t count) {
+    const dequantise_to *to = argument;
+    tf_dequantise_add(acc, to->scale, count, to->out + (first - to->base));
+}
+
+static void copy_piece(void *argument, const int32_t *acc, uint32_t first, uint32_t count) {
+    memcpy((int32_t *)argument + first, acc, count * sizeof *acc);
+}
+
+static void report_acc(const tf_runtime *rt, uint32_t point, uint32_t layer, uint32_t group) {
+    if (!rt->trace) return;
+    uint32_t rows = tf_group_rows(&rt->image.header, group);
+    each_piece(rt, group, 0, rows, copy_piece, rt->trace_acc);
+    report(rt, point, layer, 'i', rt->trace_acc, rows);
+}
+
+/* ------------------------------------------------------------------ normalise, quantise, start a group */
+
+typedef struct {
+    const float *x, *weight;
+    float *out;
+    float r, inverse;
+    int8_t *codes;
+    uint32_t count;
+    float largest[TF_LARGEST_POOL];
+} norm_work;
+
+static void normalise_share(void *argument, unsigned index, unsigned count) {
+    norm_work *work = argument;
+    uint32_t from, to;
+    tf_share(work->count, 8, index, count, &from, &to);
+    work->largest[index] =
+        tf_normalise(work->x + from, work->r, work->weight + from, to - from, work->out + from);
+}
+
+static void quantise_share(void *argument, unsigned index, unsigned count) {
+    norm_work *work = argument;
+    uint32_t from, to;
+    tf_share(work->count, 8, index, count, &from, &to);
+    tf_quantise(work->out + from, work->inverse, to - from, work->codes + from);
+}
+
+static void run_share(tf_runtime *rt, tf_task task, norm_work *work) {
+    if (work->count >= WORTH_SHARING)
+        tf_pool_run(rt->pool, task, work);
+    else
+        task(work, 0, 1);
+}
+
+/* x -> RMSNorm -> int8 codes in the group's x slot; returns the scale that takes them back. */
+static float norm_to_codes(tf_runtime *rt, const float *x, const float *weight, uint32_t layer, uint32_t group) {
+    const tf_circuits *c = &rt->circuits;
+    uint32_t count = tf_group_row_length(&rt->image.header, group);
+    float mean = tf_sum_squares(x, count) / (float)count;
+    norm_work work = {.x = x, .weight = weight, .out = rt->h, .count = count, .codes = c->x(c->self, layer, group)};
+    work.r = 1.0f / tf_sqrt(mean + rt->image.header.rms_eps);
+    run_share(rt, normalise_share, &work);
+    float largest = TF_QUANT_FLOOR;
+    for (int i = 0; i < TF_LARGEST_POOL; i++) largest = work.largest[i] > largest ? work.largest[i] : largest;
+    work.inverse = TF_QUANT_MAX / largest;
+    run_share(rt, quantise_share, &work);
+    return largest / TF_QUANT_MAX;
+}
+
+/* The whole of a group but its results: norm, codes, start. */
+static tf_status start_group(tf_runtime *rt, const float *x, const float *weight, uint32_t layer, uint32_t group,
+                             uint32_t code_point, float *scale) {
+    const tf_circuits *c = &rt->circuits;
+    uint32_t traced = layer < rt->image.header.layers ? layer : NO_LAYER;
+    *scale = norm_to_codes(rt, x, weight, layer, group);
+    report(rt, code_point, traced, 'b', c->x(c->self, layer, group), tf_group_row_length(&rt->image.header, group));
+    report(rt, code_point + 1, traced, 'f', scale, 1);
+    tf_mark(&rt->profiler, TF_PART_NORM);
+    return c->matvec_start(c->self, layer, group);
+}
+
+/* ------------------------------------------------------------------ q, k and v of each head */
+
+typedef struct {
+    tf_runtime *rt;
+    const tf_layer *layer;
+    uint32_t number;
+    float scale;
+} qkv_work;
+
+static void qkv_share(void *argument, unsigned index, unsigned count) {
+    const qkv_work *work = argument;
+    tf_runtime *rt = work->rt;
+    const tf_params_header *shape = &rt->image.header;
+    const tf_circuits *c = &rt->circuits;
+    const tf_layer *layer = work->layer;
+    uint32_t dim = shape->head_dim, half = dim / 2, position = rt->position, from, to;
+    const float *cosine = rt->image.rope_cos + (size_t)position * half;
+    const float *sine = rt->image.rope_sin + (size_t)position * half;
+    tf_share(shape->heads, 1, index, count, &from, &to);
+    for (uint32_t head = from; head < to; head++) {
+        uint32_t at = head * dim;
+        float *q = rt->q + at, *k = rt->k + at, *v = rt->v + at;
+        dequantise_rows(rt, TF_GROUP_QKV, at, dim, work->scale * layer->scales->q, q);
+        dequantise_rows(rt, TF_GROUP_QKV, shape->hidden + at, dim, work->scale * layer->scales->k, k);
+        dequantise_rows(rt, TF_GROUP_QKV, 2 * shape->hidden + at, dim, work->scale * layer->scales->v, v);
+        tf_rotate(q, cosine, sine, half);
+        tf_rotate(k, cosine, sine, half);
+        float largest = tf_largest(q, dim);
+        largest = largest > TF_QUANT_FLOOR ? largest : TF_QUANT_FLOOR;
+        tf_quantise(q, TF_QUANT_MAX / largest, dim, c->q(c->self, head));
+        float wanted = (largest / TF_QUANT_MAX) * layer->score_coefficient[head];
+        rt->saturated[head] = wanted > (float)TF_M_MAX;
+        rt->m[head] = tf_round_to_int(rt->saturated[head] ? (float)TF_M_MAX : wanted);
+        tf_quantise(k, layer->k_inverse_scale[head], dim, c->key(c->self, work->number, head, position));
+        tf_quantise(v, layer->v_inverse_scale[head], dim, c->value(c->self, work->number, head, position));
+    }
+}
+
+static void report_qkv(const tf_runtime *rt, uint32_t layer) {
+    const tf_params_header *shape = &rt->image.header;
+    const tf_circuits *c = &rt->circuits;
+    uint32_t dim = shape->head_dim;
+    if (!rt->trace) return;
+    report(rt, TF_TRACE_Q_ROT, layer, 'f', rt->q, shape->hidden);
+    report(rt, TF_TRACE_K_ROT, layer, 'f', rt->k, shape->hidden);
+    for (uint32_t head = 0; head < shape->heads; head++) memcpy(rt->trace_code + head * dim, c->q(c->self, head), dim);
+    report(rt, TF_TRACE_Q_CODE, layer, 'b', rt->trace_code, shape->hidden);
+    report(rt, TF_TRACE_SCORE_M, layer, 'i', rt->m, shape->heads);
+    for (uint32_t head = 0; head < shape->heads; head++)
+        memcpy(rt->trace_code + head * dim, c->key(c->self, layer, head, rt->position), dim);
+    report(rt, TF_TRACE_K_CODE, layer, 'b', rt->trace_code, shape->hidden);
+    for (uint32_t head = 0; head < shape->heads; head++)
+        memcpy(rt->trace_code + head * dim, c->value(c->self, layer, head, rt->position), dim);
+    report(rt, TF_TRACE_V_CODE, layer, 'b', rt->trace_code, shape->hidden);
+}
+
+static void report_attention(const tf_runtime *rt, uint32_t layer) {
+    const tf_params_header *shape = &rt->image.header;
+    const tf_circuits *c = &rt->circuits;
+    uint32_t entries = shape->head_dim + 1;
+    if (!rt->trace) return;
+    for (uint32_t head = 0; head < shape->heads; head++)
+        memcpy(rt->trace_acc + head * entries, c->attention_sums(c->self, head), entries * sizeof(int32_t));
+    report(rt, TF_TRACE_ATTN_ACC, layer, 'i', rt->trace_acc, (size_t)shape->heads * entries);
+}
+
+/* ------------------------------------------------------------------ a layer */
+
+static tf_status attention_block(tf_runtime *rt, uint32_t number) {
+    const tf_params_header *shape = &rt->image.header;
+    const tf_circuits *c = &rt->circuits;
+    const tf_layer *layer = rt->image.layers + number;
+    tf_status status;
+    float scale;
+
+    status = start_group(rt, rt->x, layer->input_norm, number, TF_GROUP_QKV, TF_TRACE_ATTN_IN_CODE, &scale);
+    if (status != TF_OK || (status = c->matvec_wait(c->self, TF_ALL_ROWS)) != TF_OK) return status;
+    report_acc(rt, TF_TRACE_QKV_ACC, number, TF_GROUP_QKV);
+    qkv_work work = {rt, layer, number, scale};
+    tf_pool_run(rt->pool, qkv_share, &work);
+    for (uint32_t head = 0; head < shape->heads; head++) rt->profiler.sums.score_saturations += rt->saturated[head];
+    report_qkv(rt, number);
+    tf_mark(&rt->profiler, TF_PART_QKV_RESULTS);
+
+    status = c->attention_start(c->self, number, rt->position + 1, rt->m);
+    if (status != TF_OK || (status = c->attention_wait(c->self)) != TF_OK) return status;
+    report_attention(rt, number);
+    float *out = rt->q; /* q is done with */
+    for (uint32_t head = 0; head < shape->heads; head++) {
+        const int32_t *sums = c->attention_sums(c->self, head);
+        float ratio = layer->v_scale[head] / (float)sums[shape->head_dim];
+        tf_dequantise(sums, ratio, shape->head_dim, out + head * shape->head_dim);
+    }
+    report(rt, TF_TRACE_ATTN_OUT, number, 'f', out, shape->hidden);
+    tf_mark(&rt->profiler, TF_PART_ATTENTION_RESULTS);
+
+    status = start_group(rt, out, layer->inner_attn_norm, number, TF_GROUP_O, TF_TRACE_O_IN_CODE, &scale);
+    if (status != TF_OK || (status = c->matvec_wait(c->self, TF_ALL_ROWS)) != TF_OK) return status;
+    report_acc(rt, TF_TRACE_O_ACC, number, TF_GROUP_O);
+    dequantise_to residual = {rt->x, scale * layer->scales->o, 0};
+    each_piece(rt, TF_GROUP_O, 0, shape->hidden, add_piece, &residual);
+    report(rt, TF_TRACE_ATTN_RESIDUAL, number, 'f', rt->x, shape->hidden);
+    tf_mark(&rt->profiler, TF_PART_RESIDUAL);
+    return TF_OK;
+}
+
+typedef struct {
+    tf_runtime *rt;
+    float gate_scale, up_scale;
+    uint32_t from, to;
+} gate_work;
+
+/* Gate rows are exactly port 0's share and up rows port 1's, since both matrices have ffn rows. */
+static void gate_share(void *argument, unsigned index, unsigned count) {
+    const gate_work *work = argument;
+    const tf_circuits *c = &work->rt->circuits;
+    uint32_t from, to;
+    tf_share(work->to - work->from, 8, index, count, &from, &to);
+    from += work->from;
+    to += work->from;
+    while (from < to) {
+        uint32_t gates, ups;
+        const int32_t *gate = c->matvec_rows(c->self, 0, from, &gates);
+        const int32_t *up = c->matvec_rows(c->self, 1, from, &ups);
+        uint32_t here = gates < ups ? gates : ups;
+        if (here > to - from) here = to - from;
+        tf_gate(gate, work->gate_scale, up, work->up_scale, here, work->rt->h + from);
+        from += here;
+    }
+}
+
+static tf_status ffn_block(tf_runtime *rt, uint32_t number) {
+    const tf_params_header *shape = &rt->image.header;
+    const tf_circuits *c = &rt->circuits;
+    const tf_layer *layer = rt->image.layers + number;
+    tf_status status;
+    float scale;
+
+    status = start_group(rt, rt->x, layer->post_norm, number, TF_GROUP_GATE_UP, TF_TRACE_FFN_IN_CODE, &scale);
+    if (status != TF_OK) return status;
+    gate_work work = {rt, scale * layer->scales->gate, scale * layer->scales->up, 0, 0};
+    for (; work.from < shape->ffn; work.from = work.to) { /* behind the stream: a chunk while the next one comes */
+        work.to = shape->ffn - work.from > TF_CHUNK_ROWS ? work.from + TF_CHUNK_ROWS : shape->ffn;
+        if ((status = c->matvec_wait(c->self, work.to)) != TF_OK) return status;
+        if (work.to == shape->ffn) report_acc(rt, TF_TRACE_GATE_UP_ACC, number, TF_GROUP_GATE_UP);
+        tf_pool_run(rt->pool, gate_share, &work);
+        tf_mark(&rt->profiler, TF_PART_GATE);
+    }
+    report(rt, TF_TRACE_FFN_HIDDEN, number, 'f', rt->h, shape->ffn);
+
+    status = start_group(rt, rt->h, layer->ffn_norm, number, TF_GROUP_DOWN, TF_TRACE_DOWN_IN_CODE, &scale);
+    if (status != TF_OK || (status = c->matvec_wait(c->self, TF_ALL_ROWS)) != TF_OK) return status;
+    report_acc(rt, TF_TRACE_DOWN_ACC, number, TF_GROUP_DOWN);
+    dequantise_to residual = {rt->x, scale * layer->scales->down, 0};
+    each_piece(rt, TF_GROUP_DOWN, 0, shape->hidden, add_piece, &residual);
+    report(rt, TF_TRACE_FFN_RESIDUAL, number, 'f', rt->x, shape->hidden);
+    tf_mark(&rt->profiler, TF_PART_RESIDUAL);
+    return TF_OK;
+}
+
+/* ------------------------------------------------------------------ the head */
+
+typedef struct {
+    tf_runtime *rt;
+    float scale;
+    uint32_t from, to, first, count; /* rows from..to - 1 of each port; of these, those first .. first + count - 1 */
+} logits_work;
+
+static void head_rows(const logits_work *work, uint32_t first, uint32_t count) {
+    tf_runtime *rt = work->rt;
+    uint32_t vocab = rt->image.header.vocab;
+    while (count) { /* a plane at a time: the planes lie one behind the other */
+        uint32_t plane = first / vocab, token = first % vocab;
+        uint32_t here = vocab - token < count ? vocab - token : count;
+        float scale = work->scale * rt->image.head_scales[plane];
+        dequantise_to to = {rt->logits + token, scale, first};
+        each_piece(rt, TF_GROUP_HEAD, first, here, plane ? add_piece : dequantise_piece, &to);
+        first += here;
+        count -= here;
+    }
+}
+
+static void logits_share(void *argument, unsigned index, unsigned count) {
+    const logits_work *work = argument;
+    uint32_t from, to;
+    tf_share(work->count, 8, index, count, &from, &to);
+    head_rows(work, work->first + from, to - from);
+}
+
+static tf_status head(tf_runtime *rt) {
+    const tf_params_header *shape = &rt->image.header;
+    const tf_circuits *c = &rt->circuits;
+    uint32_t rows = tf_group_rows(shape, TF_GROUP_HEAD), half = tf_port_rows(rows, 0);
+    logits_work work = {.rt = rt};
+    tf_status status = start_group(rt, rt->x, rt->image.final_norm, shape->layers, TF_GROUP_HEAD,
+                                   TF_TRACE_HEAD_IN_CODE, &work.scale);
+    if (status != TF_OK) return status;
+    if (shape->head_planes == 1) { /* any order of rows gives the same logits, so take them as they come */
+        for (uint32_t from = 0; from < half; from += TF_CHUNK_ROWS) {
+            uint32_t to = half - from > TF_CHUNK_ROWS ? from + TF_CHUNK_ROWS : half;
+            if ((status = c->matvec_wait(c->self, to)) != TF_OK) return status;
+            for (uint32_t port = 0; port < TF_PORTS; port++) {
+                uint32_t share = tf_port_rows(rows, port), end = to < share ? to : share;
+                work.first = (port ? half : 0) + from;
+                work.count = end > from ? end - from : 0;
+                tf_pool_run(rt->pool, logits_share, &work);
+            }
+            tf_mark(&rt->profiler, TF_PART_LOGITS);
+        }
+    } else { /* planes are added in their order */
+        if ((status = c->matvec_wait(c->self, TF_ALL_ROWS)) != TF_OK) return status;
+        for (uint32_t plane = 0; plane < shape->head_planes; plane++) {
+            work.first = plane * shape->vocab;
+            work.count = shape->vocab;
+            tf_pool_run(rt->pool, logits_share, &work);
+        }
+        tf_mark(&rt->profiler, TF_PART_LOGITS);
+    }
+    report_acc(rt, TF_TRACE_HEAD_ACC, NO_LAYER, TF_GROUP_HEAD);
+    report(rt, TF_TRACE_LOGITS, NO_LAYER, 'f', rt->logits, shape->vocab);
+    return TF_OK;
+}
+
+tf_status tf_forward(tf_runtime *rt, uint32_t token, const float **logits) {
+    const tf_params_header *shape = &rt->image.header;
+    if (rt->failed) return tf_fail(TF_STATUS_USAGE, "an earlier token failed; the runtime has to be reset first");
+    if (token >= shape->vocab)
+        return tf_fail(TF_STATUS_USAGE, "token %u is outside 0 to %u", token, shape->vocab - 1);
+    if (rt->position >= rt->context)
+        return tf_fail(TF_STATUS_CONTEXT_FULL, "the context of %u positions is full", rt->context);
+    tf_profile_start(&rt->profiler);
+    tf_widen(rt->image.embedding + (size_t)token * shape->hidden, shape->hidden, rt->x);
+    report(rt, TF_TRACE_EMBEDDING, NO_LAYER, 'f', rt->x, shape->hidden);
+    tf_mark(&rt->profiler, TF_PART_EMBEDDING);
+    tf_status status = TF_OK;
+    for (uint32_t layer = 0; layer < shape->layers && status == TF_OK; layer++) {
+        status = attention_block(rt, layer);
+        if (status == TF_OK) status = ffn_block(rt, layer);
+    }
+    if (status == TF_OK) status = head(rt);
+    if (status != TF_OK) {
+        rt->failed = true;
+        return status;
+    }
+    rt->position++;
+    rt->profiler.sums.tokens++;
+    *logits = rt->logits;
+    return TF_OK;
+}

@@ -1,0 +1,61 @@
+#include "kernels.h"
+
+float tf_sum_squares_plain(const float *x, size_t count) {
+    float lane[TF_SUM_LANES] = {0};
+    for (size_t i = 0; i < count; i += TF_SUM_LANES) {
+        for (size_t j = 0; j < TF_SUM_LANES; j++) {
+            float kept = tf_kept(x[i + j]);
+            lane[j] += kept * kept;
+        }
+    }
+    float v[4];
+    for (size_t j = 0; j < 4; j++) v[j] = (lane[j] + lane[j + 4]) + (lane[j + 8] + lane[j + 12]);
+    return (v[0] + v[1]) + (v[2] + v[3]);
+}
+
+float tf_normalise_plain(const float *x, float r, const float *weight, size_t count, float *out) {
+    uint32_t largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (tf_kept(x[i]) * r) * weight[i];
+        uint32_t magnitude = tf_bits(out[i]) & 0x7FFFFFFFu;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return tf_float(largest);
+}
+
+#if TF_NEON
+static inline float32x4_t kept(float32x4_t x) {
+    uint32x4_t bits = vreinterpretq_u32_f32(x);
+    uint32x4_t large = vcgeq_u32(vandq_u32(bits, vdupq_n_u32(0x7FFFFFFF)), vdupq_n_u32(97u << 23)); /* 2^-30 */
+    return vreinterpretq_f32_u32(vandq_u32(bits, large));
+}
+
+static inline float32x4_t square(float32x4_t x) {
+    float32x4_t k = kept(x);
+    return vmulq_f32(k, k);
+}
+
+float tf_sum_squares_neon(const float *x, size_t count) {
+    float32x4_t a0 = vdupq_n_f32(0), a1 = a0, a2 = a0, a3 = a0;
+    for (size_t i = 0; i < count; i += TF_SUM_LANES) {
+        a0 = vaddq_f32(a0, square(vld1q_f32(x + i)));
+        a1 = vaddq_f32(a1, square(vld1q_f32(x + i + 4)));
+        a2 = vaddq_f32(a2, square(vld1q_f32(x + i + 8)));
+        a3 = vaddq_f32(a3, square(vld1q_f32(x + i + 12)));
+    }
+    float32x4_t v = vaddq_f32(vaddq_f32(a0, a1), vaddq_f32(a2, a3));
+    return (vgetq_lane_f32(v, 0) + vgetq_lane_f32(v, 1)) + (vgetq_lane_f32(v, 2) + vgetq_lane_f32(v, 3));
+}
+
+float tf_normalise_neon(const float *x, float r, const float *weight, size_t count, float *out) {
+    uint32x4_t largest = vdupq_n_u32(0);
+    float32x4_t rr = vdupq_n_f32(r);
+    for (size_t i = 0; i < count; i += 4) {
+        float32x4_t y = vmulq_f32(vmulq_f32(kept(vld1q_f32(x + i)), rr), vld1q_f32(weight + i));
+        vst1q_f32(out + i, y);
+        largest = vmaxq_u32(largest, vandq_u32(vreinterpretq_u32_f32(y), vdupq_n_u32(0x7FFFFFFF)));
+    }
+    uint32x2_t half = vmax_u32(vget_low_u32(largest), vget_high_u32(largest));
+    return tf_float(vget_lane_u32(vpmax_u32(half, half), 0));
+}
+#endif
