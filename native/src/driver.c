@@ -576,8 +576,8 @@ static tf_status check_control(driver *d) {
                        SCRATCH_PATTERN);
     uint32_t config = read_register(d, base + TF_REG_CONFIG);
     uint32_t engines = config & 15, dim = (config >> 8 & 255) * 8, positions = config >> 16;
-    if (engines != (1u << TF_ENGINES) - 1)
-        return tf_fail(TF_STATUS_PL_UNFIT, "the bitstream has the engines %x, needed are all four", engines);
+    if (engines != TF_ENGINES)
+        return tf_fail(TF_STATUS_PL_UNFIT, "the bitstream has %u engines, needed are %d", engines, TF_ENGINES);
     if (dim != shape->head_dim)
         return tf_fail(TF_STATUS_PL_UNFIT, "the bitstream is for heads of %u, the model has %u", dim, shape->head_dim);
     if ((positions <= TF_MAX_CONTEXT_BOARD) != (shape->context <= TF_MAX_CONTEXT_BOARD) ||
