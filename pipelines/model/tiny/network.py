@@ -5,6 +5,8 @@ and int8 activations (per token) in the forward pass, the identity in the backwa
 With ``ternary=False`` it is the ordinary fp32 model of the same shape: the twin for the contrast.
 """
 
+# torch is not installed where the product is checked, so its base classes have no types there.
+# mypy: disable-error-code="misc"
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -67,10 +69,12 @@ class Product(nn.Module):
     def __init__(self, rows: dict[str, int], columns: int, ternary: bool) -> None:
         super().__init__()
         self.ternary = ternary
-        self.weights = nn.ParameterDict({name: nn.Parameter(torch.empty(n, columns)) for name, n in rows.items()})
+        self.names = list(rows)
+        # A list and not nn.ParameterDict, which sorts its keys: the order is that of the outputs.
+        self.weights = nn.ParameterList(nn.Parameter(torch.empty(n, columns)) for n in rows.values())
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        weights = list(self.weights.values())
+        weights = list(self.weights)
         if self.ternary:
             y = TernaryProduct.apply(x, *weights)
         else:
@@ -108,13 +112,13 @@ class Layer(nn.Module):
         hidden, inner, eps = shape.hidden_size, shape.intermediate_size, shape.rms_norm_eps
         self.heads = shape.num_attention_heads
         self.input_layernorm = Norm(hidden, eps)
-        self.qkv = Product({"q_proj": hidden, "k_proj": hidden, "v_proj": hidden}, hidden, ternary)
+        self.qkv = Product({f"self_attn.{name}_proj": hidden for name in "qkv"}, hidden, ternary)
         self.inner_attn_ln = Norm(hidden, eps) if ternary else nn.Identity()
-        self.o = Product({"o_proj": hidden}, hidden, ternary)
+        self.o = Product({"self_attn.o_proj": hidden}, hidden, ternary)
         self.post_attention_layernorm = Norm(hidden, eps)
-        self.gate_up = Product({"gate_proj": inner, "up_proj": inner}, hidden, ternary)
+        self.gate_up = Product({"mlp.gate_proj": inner, "mlp.up_proj": inner}, hidden, ternary)
         self.ffn_layernorm = Norm(inner, eps) if ternary else nn.Identity()
-        self.down = Product({"down_proj": hidden}, inner, ternary)
+        self.down = Product({"mlp.down_proj": hidden}, inner, ternary)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         batch, length, hidden = x.shape
@@ -161,9 +165,9 @@ class Network(nn.Module):
         tensors = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self.norm.weight}
         for number, layer in enumerate(self.layers):
             prefix = f"model.layers.{number}."
-            for group, block in (("self_attn", layer.qkv), ("self_attn", layer.o), ("mlp", layer.gate_up), ("mlp", layer.down)):
-                for name, weight in block.weights.items():
-                    tensors[f"{prefix}{group}.{name}.weight"] = weight
+            for block in (layer.qkv, layer.o, layer.gate_up, layer.down):
+                for name, weight in zip(block.names, block.weights, strict=True):
+                    tensors[f"{prefix}{name}.weight"] = weight
             tensors[prefix + "input_layernorm.weight"] = layer.input_layernorm.weight
             tensors[prefix + "post_attention_layernorm.weight"] = layer.post_attention_layernorm.weight
             if isinstance(layer.inner_attn_ln, Norm):

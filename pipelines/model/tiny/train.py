@@ -8,6 +8,8 @@ While the plateau lasts, the total number of steps may still be changed and the 
 rate of a step on the plateau does not depend on it.
 """
 
+# torch is not installed where the product is checked, so its decorators have no types there.
+# mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
 import json
@@ -111,7 +113,7 @@ class Run:
         self.stream = encode(tokenizer, corpus.training)
         # The run is watched on the calibration chapter: the evaluation text is looked at once, at the end.
         self.watched = encode(tokenizer, [corpus.calibration])
-        self.begin = tokenizer.token_to_id("<s>")
+        self.begin = int(tokenizer.token_to_id("<s>"))
         self.step = 0
         self.curve: list[dict[str, float]] = []
         self.state = folder / "state.pt"

@@ -1,0 +1,88 @@
+"""Weights to integers: absmean codes, least-squares codes for comparison, and the head as ternary planes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.base.errors import CheckpointError
+from pipelines.golden import ternary
+from pipelines.golden.formats import WORD_BYTES, words_for_row
+from pipelines.model.kernel import Kernel
+
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+I8 = npt.NDArray[np.int8]
+U8 = npt.NDArray[np.uint8]
+
+SCALE_MAX = np.float32(2.0**60)  # bound of every scale in the image
+_ROWS = 1024  # rows handled at once where a whole matrix would need a second copy
+
+
+def scale_from_lanes(lanes: F64, count: int, name: str) -> np.float32:
+    """max(mean|W|, 1e-5) from the sixteen lanes of a matrix of ``count`` weights, added pairwise.
+
+    CheckpointError names the matrix when a weight was NaN or infinite: its lane then is as well.
+    """
+    while lanes.size > 1:
+        half = lanes.size // 2
+        lanes = lanes[:half] + lanes[half:]
+    total = float(lanes[0])
+    if not np.isfinite(total):
+        raise CheckpointError(f"tensor '{name}' has a NaN or an infinity")
+    mean = np.float32(max(total / count, ternary.MEAN_FLOOR))
+    if mean > SCALE_MAX:
+        raise CheckpointError(f"tensor '{name}' has mean magnitude {float(mean):.3g}; at most 2**60 can be packed")
+    return mean
+
+
+def pack_matrix(weights: F32, name: str, kernel: Kernel) -> tuple[U8, np.float32]:
+    """Packed rows uint8[rows, 8 * ceil(n / 40)] and the scale of float32[rows, n]: ``ternary.ternarise`` and packing."""
+    scale = scale_from_lanes(kernel.abs_sum(weights), weights.size, name)
+    packed = np.empty((weights.shape[0], words_for_row(weights.shape[1]) * WORD_BYTES), dtype=np.uint8)
+    kernel.pack(weights, np.float32(1) / scale, packed)
+    return packed, scale
+
+
+def head_planes(weights: F32, planes: int, name: str, kernel: Kernel) -> tuple[U8, F32]:
+    """Packed rows of all planes, one below the other, and float32[planes] scales.
+
+    A residual expansion: plane p is the ternary rounding of what planes 0 … p-1 leave, W - Σ scale · codes.
+    ``weights`` is overwritten with the last residual.
+    """
+    row_bytes = words_for_row(weights.shape[1]) * WORD_BYTES
+    packed = np.empty((planes * weights.shape[0], row_bytes), dtype=np.uint8)
+    scales = np.empty(planes, dtype=np.float32)
+    for plane in range(planes):
+        rows = packed[plane * weights.shape[0] : (plane + 1) * weights.shape[0]]
+        rows[...], scales[plane] = pack_matrix(weights, name, kernel)
+        if plane + 1 < planes:
+            for start in range(0, weights.shape[0], _ROWS):
+                codes = ternary.unpack_rows(rows[start : start + _ROWS], weights.shape[1])
+                weights[start : start + _ROWS] -= codes.astype(np.float32) * scales[plane]
+    return packed, scales
+
+
+Ternariser = Callable[[F32], tuple[I8, np.float32]]
+
+
+def least_squares(weights: F32) -> tuple[I8, np.float32]:
+    """Codes and scale with the smallest squared error: keep the k largest magnitudes, scale by their mean.
+
+    The error falls by (Σ of the k largest)² / k, whose maximum over k is found by sorting.
+    """
+    magnitude = np.abs(weights).reshape(-1).astype(np.float64)
+    order = np.sort(magnitude)[::-1]
+    gain = np.cumsum(order) ** 2 / np.arange(1, order.size + 1)
+    best = int(np.argmax(gain))
+    threshold, scale = order[best], np.cumsum(order)[best] / (best + 1)
+    codes = np.where(np.abs(weights) >= threshold, np.sign(weights), 0).astype(np.int8)
+    return codes, np.float32(max(scale, ternary.MEAN_FLOOR))
+
+
+def int8_rows(weights: F32) -> F32:
+    """The matrix as int8 would keep it, one scale a row, dequantised."""
+    scale = np.maximum(np.abs(weights).max(axis=1, keepdims=True), 1e-5) / 127
+    return np.asarray(np.rint(weights / scale) * scale, dtype=np.float32)
