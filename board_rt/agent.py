@@ -1,0 +1,374 @@
+"""The board's end of a session: requests on stdin, JSON lines on stdout, until the host is gone.
+
+A frame is one line of JSON, ``{"id": 7, "do": "facts", "with": {…}}``, and, when it has ``"payload": N``, N raw bytes
+behind it. Each request is answered by any number of ``{"id": 7, "event": …}`` and then one ``{"id": 7, "result": …}``
+or ``{"id": 7, "fault": {class, message, hint}}``. Two frames are never answered: ``ping`` (the host lives) and ``stop``
+(end the running job).
+
+The host may die at any instant. Its connection then ends and stdin with it, or nothing is heard for as long as the
+lease holds; in both cases the agent ends its job and itself, and with it the lease.
+"""
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+
+from board_rt.faults import Fault, from_os_error
+from board_rt.lease import Lease, uptime
+from board_rt.releases import Releases
+
+BEAT_S = 5.0
+GRACE_S = 3.0  # from the end of stdin to the hard end
+JOB_POLL_S = 0.1
+UPLOAD_QUEUE_FRAMES = 4  # what may wait in memory: frames of at most 256 KiB
+END = object()
+
+
+class Session:
+    def __init__(self, root, signers, stdin=0, stdout=1):
+        self.root = root
+        self.signers = signers
+        self.releases = Releases(root)
+        self.lease = Lease(root)
+        self.lease_s = 60.0
+        self.stdin = stdin
+        self.stdout = stdout
+        self.frames = queue.Queue(UPLOAD_QUEUE_FRAMES)
+        self.heard = uptime()
+        self.closed = threading.Event()
+        self.stop = threading.Event()
+        self.writing = threading.Lock()
+        self.child = None
+
+    # ------------------------------------------------------------------------------------------------ transport
+
+    def send(self, value):
+        data = (json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8")
+        with self.writing:
+            while data:
+                data = data[os.write(self.stdout, data) :]
+
+    def read_frames(self):
+        """The reading thread: nobody else reads stdin, so the end of the connection is always seen."""
+        buffer = b""
+        try:
+            while True:
+                end = buffer.find(b"\n")
+                if end < 0:
+                    block = os.read(self.stdin, 1 << 18)
+                    if not block:
+                        return
+                    buffer += block
+                    continue
+                frame = json.loads(buffer[:end].decode("utf-8"))
+                buffer = buffer[end + 1 :]
+                need = int(frame.get("payload", 0))
+                pieces, have = [buffer[:need]], min(len(buffer), need)
+                buffer = buffer[need:]
+                while have < need:
+                    block = os.read(self.stdin, min(1 << 18, need - have))
+                    if not block:
+                        return
+                    pieces.append(block)
+                    have += len(block)
+                self.heard = uptime()
+                if frame.get("do") == "stop":
+                    self.stop.set()
+                elif frame.get("do") != "ping":
+                    self.frames.put((frame, pieces))
+        except (OSError, ValueError):
+            return
+        finally:
+            self.closed.set()
+            self.frames.put((END, []))
+
+    def watch(self):
+        """The watching thread: heartbeat, and the hard end of a session whose host is gone or silent."""
+        beat = uptime()
+        ended = None
+        while True:
+            time.sleep(0.25)
+            now = uptime()
+            if self.closed.is_set() or now - self.heard > self.lease_s:
+                self.stop.set()
+                ended = ended or now
+                if now - ended > GRACE_S or now - self.heard > self.lease_s:
+                    self.end_child(signal.SIGKILL)
+                    self.lease.release()
+                    os._exit(1)
+            elif now - beat > BEAT_S:
+                beat = now
+                try:
+                    self.lease.beat()
+                except OSError:
+                    pass  # a full card must not end the session; the kernel's lock still holds
+
+    def serve(self):
+        threading.Thread(target=self.read_frames, daemon=True).start()
+        threading.Thread(target=self.watch, daemon=True).start()
+        try:
+            while True:
+                frame, payload = self.frames.get()
+                if frame is END:
+                    return
+                self.answer(frame, payload)
+        except BrokenPipeError:
+            return
+        finally:
+            self.end_child(signal.SIGKILL)
+            self.lease.release()
+
+    def answer(self, frame, payload):
+        number = frame.get("id")
+        try:
+            command = COMMANDS.get(frame.get("do"))
+            if command is None:
+                raise Fault("BoardUnfit", "the agent does not know {!r}".format(frame.get("do")))
+            if payload and frame["do"] != "upload":
+                raise Fault("TransferError", "data came with a command that takes none")
+            options = frame.get("with") or {}
+            if frame["do"] == "upload":
+                result = self.upload(payload, **options)
+            else:
+                result = command(self, number, **options)
+            self.send({"id": number, "result": result})
+        except Fault as fault:
+            self.send({"id": number, "fault": fault.as_json()})
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.send({"id": number, "fault": from_os_error(error, "serving '{}'".format(frame.get("do"))).as_json()})
+        except Exception as error:  # the host must learn of any failure; the session itself can go on
+            message = "the agent failed at '{}': {}: {}".format(frame.get("do"), type(error).__name__, error)
+            self.send({"id": number, "fault": Fault("BoardUnfit", message).as_json()})
+
+    # ----------------------------------------------------------------------------------------------- requests
+
+    def need_lease(self):
+        if self.lease.handle is None:
+            raise Fault("BoardBusy", "this needs the board's lease, and the session has none")
+
+    def do_facts(self, number):
+        from board_rt.facts import gather
+
+        return gather(self.root)
+
+    def do_acquire(self, number, owner, what, lease_s):
+        """The lease, clean folders, and who left a lease behind, if anyone did."""
+        left = self.lease.acquire(owner, what, lease_s)
+        self.lease_s = float(lease_s)
+        self.releases.prepare()
+        return {"left_by": left.get("owner") if left else None, "current": self.releases.current()}
+
+    def do_release_lease(self, number):
+        self.lease.release()
+        return {}
+
+    def do_unchanged(self, number, release, signature):
+        """Whether this release is current, whole and signed the same: then there is nothing to do."""
+        self.need_lease()
+        if self.releases.current() != release:
+            return {"unchanged": False}
+        folder = self.releases.path(release)
+        try:
+            with open(os.path.join(folder, "manifest.json.sig"), encoding="utf-8") as stream:
+                if stream.read() != signature:
+                    return {"unchanged": False}
+            files, total = self.releases.check(folder, again=False)
+        except (OSError, Fault):
+            return {"unchanged": False}
+        return {"unchanged": True, "files": files, "bytes": total}
+
+    def do_missing(self, number, digests):
+        self.need_lease()
+        missing = self.releases.objects.missing(digests)
+        for digest in missing:
+            self.releases.objects.drop(digest)  # there, but damaged
+        disk = os.statvfs(self.root)
+        return {"missing": missing, "disk_free_bytes": disk.f_bavail * disk.f_frsize}
+
+    def do_upload(self, number):
+        raise AssertionError("handled by upload()")
+
+    def upload(self, first, digest, bytes, offset):
+        """One file: this frame and the next ones carry its bytes, until ``bytes`` are there."""
+        self.need_lease()
+        left = [bytes - offset]
+
+        def chunks():
+            pieces = first
+            while True:
+                for piece in pieces:
+                    left[0] -= len(piece)
+                    yield piece
+                if left[0] <= 0:
+                    return
+                frame, pieces = self.frames.get()
+                if frame is END:
+                    raise Fault("TransferError", "the connection ended in the middle of a file")
+                if frame.get("do") != "more":
+                    raise Fault("TransferError", "a file's bytes were expected, not {!r}".format(frame.get("do")))
+
+        try:
+            self.releases.objects.receive(digest, bytes, offset, chunks())
+        except Fault:
+            self.drain(left)
+            raise
+        return {}
+
+    def drain(self, left):
+        """Takes what is still on its way of a refused file, so that the next request is read as one."""
+        while left[0] > 0:
+            frame, pieces = self.frames.get()
+            if frame is END:
+                self.frames.put((END, []))
+                return
+            left[0] -= sum(len(piece) for piece in pieces)
+
+    def do_assemble(self, number, release, manifest, signature):
+        self.need_lease()
+        self.releases.objects.remember()
+        self.releases.assemble(release, manifest, signature)
+        return {}
+
+    def do_signature(self, number, release, identity):
+        self.need_lease()
+        self.releases.verify_signature(os.path.join(self.releases.staging, release), identity, self.signers)
+        return {}
+
+    def do_check(self, number, release, again=False, staged=True):
+        """Hashes on the board. ``again``: read every byte, whatever is remembered."""
+        folder = os.path.join(self.releases.staging, release) if staged else self.releases.path(release)
+        files, total = self.releases.check(folder, again=again)
+        return {"files": files, "bytes": total}
+
+    def do_activate(self, number, release, keep):
+        self.need_lease()
+        self.releases.install(release)
+        previous = self.releases.activate(release)
+        gone, freed = self.releases.prune(keep)
+        return {"previous": previous, "removed": gone, "freed_bytes": freed}
+
+    def do_before(self, number):
+        """Which release a rollback goes to, with its manifest."""
+        release = self.releases.before()
+        return {"release": release, "manifest": self.releases.manifest(release)}
+
+    def do_rollback(self, number, release):
+        self.need_lease()
+        if self.releases.before() != release:
+            raise Fault("BoardBusy", "the board's history changed meanwhile")
+        new, old = self.releases.go_back()
+        return {"release": new, "previous": old}
+
+    def do_manifest(self, number, release=None):
+        release = release or self.releases.current()
+        if release is None:
+            raise Fault("BoardUnfit", "the board has no release", "run 'invoke deploy' first")
+        return {"release": release, "manifest": self.releases.manifest(release)}
+
+    def do_job(self, number, job, options, release=None, staged=False, seconds=600.0, sudo=False):
+        """Runs a job with the code of a release, its lines forwarded as events, and its result returned.
+
+        The job is a process of its own: it can hang in the PL or crash without taking the session along.
+        """
+        import subprocess
+        import tempfile
+
+        self.need_lease()
+        if staged:
+            folder = os.path.join(self.releases.staging, release)
+        else:
+            release = release or self.releases.current()
+            if release is None:
+                raise Fault("BoardUnfit", "the board has no release", "run 'invoke deploy' first")
+            folder = self.releases.path(release)
+        self.stop.clear()
+        argv = [sys.executable, "-m", "board_rt", "job", job]
+        if sudo:
+            argv = ["sudo", "-n", "/usr/local/sbin/tritforge-job", folder, job]
+        environment = dict(os.environ, PYTHONPYCACHEPREFIX=os.path.join(self.root, "pycache"), PYTHONUNBUFFERED="1")
+        with tempfile.TemporaryFile() as errors:
+            self.child = subprocess.Popen(
+                argv, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                return self.follow(number, job, dict(options, release=release), seconds, errors)
+            finally:
+                self.end_child(signal.SIGTERM)
+
+    def follow(self, number, job, options, seconds, errors):
+        """Forwards the child's lines until it is done. Raises its fault, PlTimeout, or Interrupted."""
+        import select
+
+        child = self.child
+        try:
+            child.stdin.write((json.dumps(options) + "\n").encode("utf-8"))
+            child.stdin.flush()  # and stays open: its end tells the job that nobody listens
+        except BrokenPipeError:
+            pass  # it ended at once; its last words say why
+        end = time.monotonic() + seconds
+        buffer = b""
+        while True:
+            if self.stop.is_set():
+                raise Fault("Interrupted", "the job '{}' on the board was stopped".format(job))
+            if time.monotonic() > end:
+                raise Fault(
+                    "PlTimeout",
+                    "the job '{}' on the board did not end within {:.0f} s".format(job, seconds),
+                    "'invoke doctor' reads the engines' state",
+                )
+            if not select.select([child.stdout], [], [], JOB_POLL_S)[0]:
+                continue
+            block = os.read(child.stdout.fileno(), 1 << 16)
+            if not block:
+                status = child.wait(timeout=10)
+                errors.seek(0, os.SEEK_END)
+                errors.seek(max(0, errors.tell() - 4000))
+                words = errors.read().decode("utf-8", "replace").strip().splitlines()
+                raise Fault(
+                    "BoardUnfit",
+                    "the job '{}' on the board ended with status {}: {}".format(
+                        job, status, words[-1] if words else "no message"
+                    ),
+                )
+            buffer += block
+            while b"\n" in buffer:
+                line, buffer = buffer.split(b"\n", 1)
+                value = json.loads(line.decode("utf-8"))
+                if "fault" in value:
+                    fault = value["fault"]
+                    raise Fault(fault["class"], fault["message"], fault.get("hint", ""))
+                if "result" in value:
+                    return value["result"]
+                self.send({"id": number, "event": value})
+
+    def end_child(self, first):
+        child, self.child = self.child, None
+        if child is None:
+            return
+        for number in (first, signal.SIGKILL):
+            try:
+                child.stdin.close()
+            except OSError:
+                pass
+            try:
+                os.killpg(child.pid, number)
+            except OSError:
+                pass
+            try:
+                child.wait(timeout=1.0)
+                break
+            except Exception:  # subprocess.TimeoutExpired, without importing subprocess for a session without jobs
+                continue
+        child.stdout.close()
+
+
+COMMANDS = {
+    name[len("do_") :]: getattr(Session, name) for name in dir(Session) if name.startswith("do_")
+}

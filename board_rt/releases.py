@@ -1,0 +1,232 @@
+"""Releases on the board: assembled from objects, checked, made current in one step, and the way back.
+
+``releases/<id>`` holds the manifest, its signature and a hard link to the object of every part, under the part's name.
+A release appears there only whole. ``current`` is a symbolic link; ``history.json`` lists what it pointed to.
+"""
+
+import os
+import re
+import shutil
+
+from board_rt.faults import Fault, from_os_error
+from board_rt.files import point_link, read_json, sync_folder, write_json
+from board_rt.objects import Objects, checked_digest
+
+RELEASE_ID = re.compile(r"^[0-9a-f]{8,64}$")
+MANIFEST = "manifest.json"
+SIGNATURE = "manifest.json.sig"
+SIGNATURE_NAMESPACE = "tritforge-release"
+HISTORY_LENGTH = 50
+
+
+def checked_id(release):
+    if not isinstance(release, str) or not RELEASE_ID.match(release):
+        raise Fault("TransferError", "not a release id: {!r}".format(release))
+    return release
+
+
+def checked_name(name):
+    """A part's name as a relative path that stays inside its release."""
+    pieces = name.split("/") if isinstance(name, str) else []
+    if not pieces or "\0" in name or any(piece in ("", ".", "..") for piece in pieces) or name in (MANIFEST, SIGNATURE):
+        raise Fault("TransferError", "not a name for a part of a release: {!r}".format(name))
+    return name
+
+
+def parts_of(manifest):
+    """{part name: sha256} of a manifest: the subjects of the in-toto statement."""
+    try:
+        return {
+            checked_name(subject["name"]): checked_digest(subject["digest"]["sha256"])
+            for subject in manifest["subject"]
+        }
+    except (KeyError, TypeError) as error:
+        raise Fault("TransferError", "the manifest on the board is damaged: {}".format(error)) from None
+
+
+class Releases:
+    def __init__(self, root):
+        self.root = root
+        self.folder = os.path.join(root, "releases")
+        self.staging = os.path.join(root, "staging")
+        self.link = os.path.join(root, "current")
+        self.history_path = os.path.join(root, "history.json")
+        self.objects = Objects(root)
+
+    def prepare(self):
+        """The folders; and nothing of an assembly that was cut off."""
+        try:
+            for folder in (self.folder, self.staging, self.objects.folder):
+                os.makedirs(folder, exist_ok=True)
+            for name in os.listdir(self.staging):
+                if not name.endswith(".part"):
+                    shutil.rmtree(os.path.join(self.staging, name), ignore_errors=True)
+        except OSError as error:
+            raise from_os_error(error, "making its folders") from error
+
+    def path(self, release):
+        return os.path.join(self.folder, checked_id(release))
+
+    def current(self):
+        """The id of the current release, or None. A link to something that is not there counts as none."""
+        try:
+            release = os.path.basename(os.readlink(self.link))
+        except OSError:
+            return None
+        return release if RELEASE_ID.match(release) and os.path.isdir(self.path(release)) else None
+
+    def installed(self):
+        """Ids of all whole releases."""
+        try:
+            return sorted(name for name in os.listdir(self.folder) if RELEASE_ID.match(name))
+        except OSError:
+            return []
+
+    def manifest(self, release):
+        manifest = read_json(os.path.join(self.path(release), MANIFEST))
+        if not isinstance(manifest, dict):
+            raise Fault("TransferError", "release {} has no readable manifest on the board".format(release[:12]))
+        return manifest
+
+    def assemble(self, release, manifest_text, signature_text):
+        """Makes ``staging/<id>`` from objects that are all there. Nothing outside staging changes."""
+        import json
+
+        target = os.path.join(self.staging, checked_id(release))
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            os.makedirs(target)
+            for name, digest in parts_of(json.loads(manifest_text)).items():
+                path = os.path.join(target, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                os.link(self.objects.path(digest), path)
+            for name, text in ((MANIFEST, manifest_text), (SIGNATURE, signature_text)):
+                with open(os.path.join(target, name), "w", encoding="utf-8", newline="") as stream:
+                    stream.write(text)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+            for folder, _, _ in os.walk(target):
+                sync_folder(folder)
+        except OSError as error:
+            shutil.rmtree(target, ignore_errors=True)
+            raise from_os_error(error, "assembling the release") from error
+        return target
+
+    def install(self, release):
+        """Moves an assembled release to its place; one that is already there stays."""
+        target = self.path(release)
+        staged = os.path.join(self.staging, release)
+        if os.path.isdir(target):
+            # The same content id: only the signature may have been made again.
+            for name in (MANIFEST, SIGNATURE):
+                os.replace(os.path.join(staged, name), os.path.join(target, name))
+            for name, digest in parts_of(self.manifest(release)).items():
+                path = os.path.join(target, name)
+                if not os.path.exists(path) or not os.path.samefile(path, self.objects.path(digest)):
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    os.replace(os.path.join(staged, name), path)
+            shutil.rmtree(staged, ignore_errors=True)
+        else:
+            os.rename(staged, target)
+        sync_folder(self.folder)
+        return target
+
+    def verify_signature(self, folder, identity, signers):
+        """Holds the manifest in ``folder`` against the board's own list of signers. Raises SignatureError."""
+        import subprocess
+
+        if not os.path.exists(signers) or os.path.getsize(signers) == 0:
+            raise Fault(
+                "SignatureError",
+                "the board knows no signers: {} is missing or empty".format(signers),
+                "put the release key's public half there (docs/sd-card.md)",
+            )
+        with open(os.path.join(folder, MANIFEST), "rb") as manifest:
+            try:
+                check = subprocess.run(
+                    ["ssh-keygen", "-Y", "verify", "-f", signers, "-I", identity, "-n", SIGNATURE_NAMESPACE,
+                     "-s", os.path.join(folder, SIGNATURE)],
+                    stdin=manifest, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
+                )  # fmt: skip
+            except FileNotFoundError:
+                raise Fault("BoardUnfit", "the board has no ssh-keygen", "install openssh-client on it") from None
+            except subprocess.TimeoutExpired:
+                raise Fault("BoardUnfit", "ssh-keygen on the board did not end within 60 s") from None
+        if check.returncode != 0:
+            said = check.stdout.decode("utf-8", "replace").strip().splitlines()
+            raise Fault(
+                "SignatureError",
+                "the release's signature is not valid on the board: {}".format(said[-1] if said else "no message"),
+                "is the release signed by a key that the board's {} lists?".format(signers),
+            )
+
+    def check(self, folder, again):
+        """Holds every part in ``folder`` against the manifest there. Returns (files, bytes); raises TransferError."""
+        manifest = read_json(os.path.join(folder, MANIFEST))
+        if not isinstance(manifest, dict):
+            raise Fault("TransferError", "the release in {} has no readable manifest".format(folder))
+        total = 0
+        parts = parts_of(manifest)
+        for name, digest in parts.items():
+            path = os.path.join(folder, name)
+            good = os.path.exists(path) and os.path.exists(self.objects.path(digest))
+            if good and os.path.samefile(path, self.objects.path(digest)):
+                good = self.objects.intact(digest, again=again)
+            else:
+                good = False
+            if not good:
+                self.objects.remember()
+                raise Fault(
+                    "TransferError",
+                    "'{}' on the board is not what the manifest says (sha256 {}…)".format(name, digest[:12]),
+                    "deploy again: what is damaged is sent again",
+                )
+            total += os.path.getsize(path)
+        self.objects.remember()
+        return len(parts), total
+
+    def activate(self, release):
+        """Makes an installed release current. One rename: before it the old one is current, after it the new one."""
+        if not os.path.isdir(self.path(release)):
+            raise Fault("TransferError", "release {} is not on the board".format(release[:12]))
+        previous = self.current()
+        if previous != release:
+            history = [entry for entry in self.history() if entry != release]
+            if previous and (not history or history[-1] != previous):
+                history.append(previous)
+            write_json(self.history_path, history[-HISTORY_LENGTH:])
+            point_link(self.link, os.path.join("releases", release))
+        return previous
+
+    def history(self):
+        """Releases that were current before, oldest first, as far as they are still installed."""
+        history = read_json(self.history_path)
+        return [entry for entry in (history if isinstance(history, list) else []) if entry in self.installed()]
+
+    def before(self):
+        """The release that ``rollback`` goes to. Raises BoardUnfit when there is none."""
+        history = [entry for entry in self.history() if entry != self.current()]
+        if not history:
+            raise Fault("BoardUnfit", "there is no earlier release on the board to go back to")
+        return history[-1]
+
+    def go_back(self):
+        """Makes the release before current, and takes it out of the history. Returns (new, old)."""
+        target, old = self.before(), self.current()
+        point_link(self.link, os.path.join("releases", target))
+        write_json(self.history_path, [entry for entry in self.history() if entry != target])
+        return target, old
+
+    def prune(self, keep):
+        """Keeps the current release and the ``keep - 1`` that were current last; removes the others and their objects."""
+        current = self.current()
+        kept = {entry for entry in ([*self.history(), current][-keep:]) if entry}
+        if current:
+            kept.add(current)
+        gone = [release for release in self.installed() if release not in kept]
+        for release in gone:
+            # Out of releases/ in one step first, so that a cut leaves no half release there.
+            trash = os.path.join(self.staging, "old-" + release)
+            os.rename(self.path(release), trash)
+            shutil.rmtree(trash, ignore_errors=True)
+        return gone, self.objects.collect()
