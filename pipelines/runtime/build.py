@@ -1,0 +1,165 @@
+"""Builds the C runtime for every machine it runs on: with the pinned zig, and with gcc as a second opinion."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipelines.base.command import find_tool, run_tool
+from pipelines.base.deadline import Deadline
+from pipelines.base.errors import ConfigError, GateError, ToolMissing
+from pipelines.runtime.elf import fused_instructions, read_elf
+
+ROOT = Path(__file__).resolve().parents[2]
+NATIVE = ROOT / "native"
+
+Compiler = Literal["zig", "gcc"]
+
+# The board's image is Ubuntu 22.04.
+NEWEST_GLIBC = (2, 35)
+
+# One IEEE operation at a time, nothing fused, nothing from libm. Position-independent, no debug information and no
+# paths, so that two builds in different folders are the same bytes. -fno-fast-math stands first: in clang it undoes
+# -fno-math-errno before it, and a square root then is a call of libm.
+FLAGS = (
+    "-std=c11", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-O2", "-fno-fast-math", "-ffp-contract=off",
+    "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Wshadow", "-Werror",
+)  # fmt: skip
+# clang made vmla.f32, which flushes denormals, out of scalar C by vectorising straight-line code.
+CLANG_FLAGS = ("-fno-slp-vectorize",)
+RELEASE_FLAGS = ("-g0", "-s")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine: how the two compilers are told about it, and the file name of its library."""
+
+    name: str
+    zig: tuple[str, ...]
+    gcc: tuple[str, ...]  # () where Debian has no cross compiler
+    library: str = "libtritforge.so"
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target(
+            "armv7-linux",
+            ("-target", "arm-linux-gnueabihf.2.35", "-mcpu=cortex_a9"),
+            ("arm-linux-gnueabihf-gcc", "-mcpu=cortex-a9", "-mfpu=neon-fp16", "-mfloat-abi=hard"),
+        ),
+        Target("aarch64-linux", ("-target", "aarch64-linux-gnu.2.35"), ("aarch64-linux-gnu-gcc",)),
+        Target("x86_64-linux", ("-target", "x86_64-linux-gnu.2.35", "-mcpu=x86_64"), ("gcc", "-march=x86-64")),
+        Target("aarch64-macos", ("-target", "aarch64-macos"), (), "libtritforge.dylib"),
+    )
+}
+
+
+def host_target() -> str:
+    """The target of the machine that this runs on."""
+    machine = {"arm64": "aarch64", "amd64": "x86_64", "armv7l": "armv7"}.get(
+        platform.machine().lower(), platform.machine().lower()
+    )
+    name = f"{machine}-{'macos' if sys.platform == 'darwin' else 'linux'}"
+    if name not in TARGETS:
+        raise ConfigError(f"the runtime is not built for this machine ({name})", hint=f"known: {', '.join(TARGETS)}")
+    return name
+
+
+def _target(name: str) -> Target:
+    if name not in TARGETS:
+        raise ConfigError(f"no target '{name}'", hint=f"known are {', '.join(TARGETS)}")
+    return TARGETS[name]
+
+
+def compile_c(
+    target: str,
+    sources: Sequence[Path],
+    output: Path,
+    *,
+    deadline: Deadline,
+    log: Path,
+    compiler: Compiler = "zig",
+    flags: Sequence[str] = (),
+) -> Path:
+    """Compiles C sources into one file. ``flags`` come last, so they can add to or undo the common ones."""
+    machine = _target(target)
+    command: list[str]
+    # zig compares paths in its cache: relative ones keep the folder's name out of the result
+    cache = output.parent.resolve() / f".{output.name}.zig"
+    if compiler == "zig":
+        if importlib.util.find_spec("ziglang") is None:
+            raise ToolMissing("the package 'ziglang' is not installed", hint="./inv installs what is missing")
+        command = [sys.executable, "-m", "ziglang", "cc", *machine.zig, *CLANG_FLAGS]
+    else:
+        if not machine.gcc:
+            raise ConfigError(f"there is no gcc for {target}; it is built with zig only")
+        command = [str(find_tool(machine.gcc[0])), *machine.gcc[1:]]
+    command += [*FLAGS, f"-I{NATIVE / 'include'}", f"-I{ROOT / 'hw' / 'sim'}", f"-I{NATIVE / 'src'}"]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    run_tool(
+        [*command, *map(str, sources), "-o", str(output), *(() if "macos" in target else ("-ldl",)), *flags],
+        deadline=deadline,
+        log=log,
+        env={"ZIG_LOCAL_CACHE_DIR": str(cache)} if compiler == "zig" else None,
+    )
+    if cache.is_dir():
+        import shutil
+
+        shutil.rmtree(cache)
+    return output
+
+
+def runtime_sources() -> list[Path]:
+    """All C files of the runtime, sorted."""
+    return sorted((NATIVE / "src").glob("*.c"))
+
+
+def build(target: str, out: Path, *, deadline: Deadline, log: Path, compiler: Compiler = "zig") -> Path:
+    """Builds the runtime into ``out`` and holds it to its gates. Returns the library's path.
+
+    Bit-reproducible: the same sources and compiler give the same bytes in any folder.
+    Raises ToolFailed with the compiler's words, or GateError.
+    """
+    machine = _target(target)
+    library = out / machine.library
+    shared = ("-shared", *RELEASE_FLAGS)
+    if "macos" in target:
+        # the linker's own name of the library must not be the folder it was built in
+        shared += (f"-Wl,-install_name,@rpath/{machine.library}",)
+    compile_c(target, runtime_sources(), library, deadline=deadline, log=log, compiler=compiler, flags=shared)
+    if "macos" not in target:
+        check_library(library, target)
+    return library
+
+
+def check_library(library: Path, target: str) -> None:
+    """The gates: no fused multiply-add, no libm, no glibc newer than the board's, nothing exported but the API."""
+    elf = read_elf(library)
+    if target.startswith("aarch64") and (fused := fused_instructions(elf.code)):
+        raise GateError(
+            f"{library.name} for {target} has fused multiply-adds, whose rounding differs: {', '.join(fused[:4])}",
+            hint="-ffp-contract=off must reach every file; write a * b + c as two statements",
+        )
+    if any(name.startswith("libm.") for name in elf.needed):
+        raise GateError(
+            f"{library.name} for {target} needs libm, whose results differ between machines",
+            hint="use the exponential and square root of native/src/kernels.h",
+        )
+    newer = sorted(
+        f"{version} of {name}"
+        for name, version in elf.versions
+        if (found := re.fullmatch(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?", version))
+        and (int(found[1]), int(found[2])) > NEWEST_GLIBC
+    )
+    if newer:
+        raise GateError(f"{library.name} for {target} needs {', '.join(newer)}; the board has glibc 2.35")
+    foreign = sorted(name for name in elf.exported if not name.startswith("tf_") and not name.startswith("_"))
+    if foreign:
+        raise GateError(f"{library.name} for {target} exports {', '.join(foreign[:4])}: only tf_* belongs to the API")
