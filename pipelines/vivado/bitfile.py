@@ -51,10 +51,10 @@ class Bitfile:
 def parse(data: bytes) -> Bitfile:
     """Reads a whole file. The header is a run of fields, each a letter, a length and that many bytes::
 
-        00 09 | 0f f0 0f f0 0f f0 0f f0 00 | 00 01
-        'a' 00 3a  tritforge_system_wrapper;UserID=0XFFFFFFFF;Version=2024.1 00
-        'b' 00 0c  7z020clg400 00      'c' date      'd' time
-        'e' 00 3d ba fc  <payload>
+    00 09 | 0f f0 0f f0 0f f0 0f f0 00 | 00 01
+    'a' 00 3a  tritforge_system_wrapper;UserID=0XFFFFFFFF;Version=2024.1 00
+    'b' 00 0c  7z020clg400 00      'c' date      'd' time
+    'e' 00 3d ba fc  <payload>
     """
     try:
         (skip,) = struct.unpack_from(">H", data, 0)

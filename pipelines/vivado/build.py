@@ -43,17 +43,28 @@ from pipelines.vivado.settings import PROJECT
 WORK = Path(__file__).resolve().parents[2] / ".tritforge" / "vivado"
 ALLOWED_MESSAGES = attempts.SCRIPTS / "allowed_messages.yaml"
 KEEP_ATTEMPTS = 6
+KEEP_S = 48 * 3600.0
+"""Longer than the longest run (vivado.run_minutes is at most a day)."""
 LICENCE_POLL_S = 30.0
 
 
 class Vivado(Protocol):
-    """A Vivado that can run attempts: on this machine, or on a build host."""
+    """A Vivado that can run attempts: on this machine, or on a build host (``remote.RemoteVivado``)."""
 
-    version: str
-    name: str
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def name(self) -> str:
+        """``vivado`` or ``stand-in``."""
+        ...
 
     def run(self, attempt: attempts.Attempt, *, deadline: Deadline, log: Path) -> int:
         """Runs it to its end in its folder; returns the exit status of the tool (negative for a signal)."""
+        ...
+
+    def for_task(self) -> Vivado:
+        """The same, to be used beside this one by another thread or process."""
         ...
 
 
@@ -71,12 +82,24 @@ class LocalVivado:
     def name(self) -> str:
         return self.tool.name
 
+    def for_task(self) -> LocalVivado:
+        return self
+
     def run(self, attempt: attempts.Attempt, *, deadline: Deadline, log: Path) -> int:
         try:
-            return run_tool([*self.tool.argv, *attempts.ARGUMENTS], cwd=attempt.folder, deadline=deadline, log=log, check=False).status
+            return run_tool(
+                [*self.tool.argv, *attempts.ARGUMENTS], cwd=attempt.folder, deadline=deadline, log=log, check=False
+            ).status
         except ToolTimeout as error:
             facts = Facts.read(attempt.folder / "facts.tsv")
-            at = next((f"{run} was {facts.get(run + '.status')}" for run in ("impl_1", "synth_1") if facts.get(run + ".status")), "synthesis had not ended")
+            at = next(
+                (
+                    f"{run} was {facts.get(run + '.status')}"
+                    for run in ("impl_1", "synth_1")
+                    if facts.get(run + ".status")
+                ),
+                "synthesis had not ended",
+            )
             raise ToolTimeout(f"{error.message}\n  {at}", hint=error.hint, log=log) from None
 
 
@@ -123,7 +146,20 @@ def build(
         raise VersionMismatch(f"Vivado {chosen.version} of the build host may not build '{design.name}'")
     if release and chosen.name == "stand-in":
         say("this Vivado is the stand-in: what it builds can be tested, not released to a board")
-    one = _Builder(design, content_id, sources, scripts, permitted, today or datetime.date.today(), chosen, work, deadline, log, say)
+    remove_old(work, design.name)
+    one = _Builder(
+        design,
+        content_id,
+        sources,
+        scripts,
+        permitted,
+        today or datetime.date.today(),
+        chosen,
+        work,
+        deadline,
+        log,
+        say,
+    )
     built = one.attempt(design)
     if not built.verdict.passed and built.verdict.only_timing_missed and sweep > 0:
         from pipelines.vivado.sweep import best_strategy  # Dask takes a second to import
@@ -176,7 +212,12 @@ class _Builder:
     def _once(self, design: BitstreamDesign, log: Path) -> Built:
         folder = new_folder(self.work, design.name)
         attempt = attempts.prepare(
-            folder, design, sources=self.sources, content_id=self.content_id, vivado_version=self.vivado.version, scripts=self.scripts
+            folder,
+            design,
+            sources=self.sources,
+            content_id=self.content_id,
+            vivado_version=self.vivado.version,
+            scripts=self.scripts,
         )
         status = self.vivado.run(attempt, deadline=self.deadline, log=log)
         if status != 0 or not Facts.read(folder / "facts.tsv").finished:
@@ -194,19 +235,29 @@ class _Builder:
 
 
 def new_folder(work: Path, name: str) -> Path:
-    """A folder nobody used before; the oldest attempts beyond KEEP_ATTEMPTS go."""
+    """A folder nobody used before."""
     work.mkdir(parents=True, exist_ok=True)
-    numbers = sorted(int(p.name.rpartition("-")[2]) for p in work.glob(f"{name}-*") if p.name.rpartition("-")[2].isdigit())
-    for old in numbers[: max(0, len(numbers) - KEEP_ATTEMPTS + 1)]:
-        shutil.rmtree(work / f"{name}-{old:04d}", ignore_errors=True)
-    number = numbers[-1] + 1 if numbers else 1
+    number = max((n for n, _ in _attempts(work, name)), default=0) + 1
     while True:
         folder = work / f"{name}-{number:04d}"
         try:
             folder.mkdir()
             return folder
-        except FileExistsError:  # another process was faster
+        except FileExistsError:  # another process, or another strategy of a sweep, was faster
             number += 1
+
+
+def remove_old(work: Path, name: str) -> None:
+    """Removes attempts that are neither among the newest nor young enough to be still running."""
+    known = sorted(_attempts(work, name))
+    for _, folder in known[: max(0, len(known) - KEEP_ATTEMPTS)]:
+        with contextlib.suppress(OSError):
+            if time.time() - max(p.stat().st_mtime for p in (folder, *folder.iterdir())) > KEEP_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _attempts(work: Path, name: str) -> list[tuple[int, Path]]:
+    return [(int(p.name.rpartition("-")[2]), p) for p in work.glob(f"{name}-*") if p.name.rpartition("-")[2].isdigit()]
 
 
 def _collect(built: Built, design: BitstreamDesign, out: Path, content_id: int, vivado: Vivado) -> None:

@@ -57,7 +57,6 @@ RouteDirective = Literal[
 
 Version = Annotated[str, Field(pattern=r"^20\d\d\.[1-4](\.\d)?$")]
 TclName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
-VerilogValue = int | str
 
 
 class _Strict(BaseModel):
@@ -126,12 +125,10 @@ class Dma(_Strict):
         for name, dma in value.items():
             if name.startswith("attention") and not dma.scatter_gather:
                 raise ValueError(f"{name} needs scatter_gather: a head's header, K and V lie in different places")
-        ports = [dma.hp_port for dma in value.values()]
         for port in get_args(HpPort):
             users = [name for name, dma in value.items() if dma.hp_port == port]
             if len(users) > 1:
                 raise ValueError(f"{' and '.join(users)} are both on {port}; an HP port serves one DMA")
-        assert len(set(ports)) == len(ports)
         return {name: value[name] for name in formats.ENGINES if name in value}
 
     @property
@@ -270,7 +267,8 @@ class BitstreamDesign(_Strict):
 
     @model_validator(mode="after")
     def _addresses(self) -> BitstreamDesign:
-        segments: dict[str, Segment] = {"control": self.control, **self.dma.engines}
+        segments: dict[str, Segment] = {"control": self.control}
+        segments.update({str(name): dma for name, dma in self.dma.engines.items()})
         names = list(segments)
         for i, one in enumerate(names):
             for other in names[i + 1 :]:
@@ -298,9 +296,7 @@ class BitstreamDesign(_Strict):
         kinds = (["M_AXI_S2MM"] if self.dma.results_port == "acp" else []) + (
             ["M_AXI_SG"] if self.dma.descriptors_port == "acp" else []
         )
-        return [
-            f"dma_{engine}/{kind}" for engine in formats.ENGINES for kind in kinds if kind in self.masters(engine)
-        ]
+        return [f"dma_{engine}/{kind}" for engine in formats.ENGINES for kind in kinds if kind in self.masters(engine)]
 
     def strategy_of(self, candidate: str | None) -> Strategy:
         """The strategy, or what a sweep candidate makes of it."""

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.base.errors import LicenceError, OutOfMemory, ToolFailed, ToolMissing
+from pipelines.base.errors import LicenceError, OutOfMemory, ToolFailed
 from pipelines.vivado.facts import Facts
 from pipelines.vivado.parsers import messages
 
@@ -27,11 +27,11 @@ class RunIncomplete(ToolFailed):
     """A run stopped half-way without saying why."""
 
 
-class IpMissing(ToolMissing):
+class IpMissing(ToolFailed):
     """An IP core of the design is not in this installation of Vivado."""
 
 
-class VersionMismatch(ToolMissing):
+class VersionMismatch(ToolFailed):
     """The Vivado that is there is not one that may build this design."""
 
 
@@ -51,20 +51,27 @@ class Cause:
 
 CAUSES = (
     Cause(
-        re.compile(r"\[Common 17-345\]|valid license was not found|could not obtain a license|License checkout .*failed", re.I),
+        re.compile(
+            r"\[Common 17-345\]|valid license was not found|could not obtain a license|License checkout .*failed", re.I
+        ),
         LicenceError,
         "Vivado got no licence",
         "xc7z020 needs no paid licence: run the installer's licence manager, or set XILINXD_LICENSE_FILE; "
         "vivado.licence_wait_s is how long a build waits",
     ),
     Cause(
-        re.compile(r"^.*\bKilled\b.*$|out of memory|std::bad_alloc|unable to allocate memory|\[Common 17-179\]|cannot fork", re.M | re.I),
+        re.compile(
+            r"^.*\bKilled\b.*$|out of memory|std::bad_alloc|unable to allocate memory|\[Common 17-179\]|cannot fork",
+            re.M | re.I,
+        ),
         OutOfMemory,
         "Vivado was ended for want of memory",
         "xc7z020 wants about 4 GiB a run: lower vivado.jobs, or free memory, and build again",
     ),
     Cause(
-        re.compile(r"\[BD 5-390\]|IP definition not found|\[IP_Flow 19-\d+\].*is locked|\[Common 17-69\].*IP .*not found", re.I),
+        re.compile(
+            r"\[BD 5-390\]|IP definition not found|\[IP_Flow 19-\d+\].*is locked|\[Common 17-69\].*IP .*not found", re.I
+        ),
         IpMissing,
         "an IP core of the design is not in this Vivado",
         "the design names exact versions of the cores; install Vivado with Zynq-7000 support in an allowed version",
@@ -125,12 +132,18 @@ def diagnose(attempt: Path, *, status: int, log: Path | None) -> ToolFailed:
         cause, line, path = found
         return cause.error(f"{cause.what}: {path.relative_to(attempt)}: {line}{story}", hint=cause.hint, log=path)
     if status < 0 or status in (134, 139):
-        return ToolCrashed(f"Vivado ended abnormally (status {status}){story}", hint="the log shows how far it came", log=log)
+        return ToolCrashed(
+            f"Vivado ended abnormally (status {status}){story}", hint="the log shows how far it came", log=log
+        )
     if first is not None:
-        return ToolFailed(f"Vivado failed: {first.log}: {first}{story}", hint="that log has the whole story", log=attempt / first.log)
+        return ToolFailed(
+            f"Vivado failed: {first.log}: {first}{story}", hint="that log has the whole story", log=attempt / first.log
+        )
     reason = facts.get("failed")
     if "stopped at" in reason:
-        return RunIncomplete(f"Vivado did not finish: {reason}{story}", hint="that run's runme.log ends where it stopped", log=log)
+        return RunIncomplete(
+            f"Vivado did not finish: {reason}{story}", hint="that run's runme.log ends where it stopped", log=log
+        )
     if reason:
         return ToolFailed(f"Vivado failed: {reason}{story}", log=log)
     return ToolFailed(

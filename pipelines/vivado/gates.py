@@ -29,6 +29,9 @@ REPORTS = (
 )  # fmt: skip
 WITHOUT_HEADING = ("route_status",)
 
+SAYS_TIMING_MISSED = ("Timing 38-282", "Route 35-39")
+"""Critical warnings that only repeat what the slack gates find."""
+
 T = TypeVar("T")
 
 
@@ -73,7 +76,10 @@ class Verdict:
     @property
     def only_timing_missed(self) -> bool:
         """Whether another strategy could help: everything that failed is slack."""
-        return bool(self.failed) and all(gate.name.endswith("_slack") and gate.value is not None for gate in self.failed)
+        slack = [gate for gate in self.failed if gate.name.endswith("_slack") and gate.value is not None]
+        others = [gate.name for gate in self.failed if gate not in slack]
+        repeats = all(warning["id"] in SAYS_TIMING_MISSED for warning in self.figures["refused_critical_warnings"])
+        return bool(slack) and (not others or (others == ["critical_warnings"] and repeats))
 
     def json(self) -> dict[str, Any]:
         return {
@@ -93,7 +99,9 @@ class Verdict:
         lines = "".join(f"\n  {gate}" for gate in self.failed)
         raise GateError(
             f"{len(self.failed)} of {len(self.gates)} gates failed:{lines}",
-            hint="try other directives with --sweep N" if self.only_timing_missed else "gates.json has every value; nothing was stored",
+            hint="try other directives with --sweep N"
+            if self.only_timing_missed
+            else "gates.json has every value; nothing was stored",
             log=log,
         )
 
@@ -186,16 +194,29 @@ def _timing(m: _Measurement, design: BitstreamDesign, facts: Facts) -> None:
 
 def _clocks(m: _Measurement, design: BitstreamDesign) -> None:
     found = m.read("clocks", clocks.parse)
-    wrong = [f"{c.name} at {c.mhz:.3f} MHz" for c in found or [] if abs(c.mhz - design.clock_mhz) > 0.001 * design.clock_mhz]
+    wrong = [
+        f"{c.name} at {c.mhz:.3f} MHz" for c in found or [] if abs(c.mhz - design.clock_mhz) > 0.001 * design.clock_mhz
+    ]
     m.gate("clocks", bool(found) and not wrong, ", ".join(wrong) if found else None, f"{design.clock_mhz:g} MHz only")
     if found:
         m.figures["clocks"] = [{"name": c.name, "period_ns": c.period_ns, "mhz": round(c.mhz, 6)} for c in found]
     interaction = m.read("clock_interaction", clocks.parse_interaction)
     cdc = m.read("cdc", crossings.parse)
     unsafe = [f"{c.source} -> {c.destination} ({c.endpoints} endpoints)" for c in interaction or [] if c.unsafe]
-    unsafe += [f"{c.source} -> {c.destination} ({c.unsafe} unsafe, {c.unknown} unknown)" for c in cdc or [] if c.unsafe or c.unknown]
+    unsafe += [
+        f"{c.source} -> {c.destination} ({c.unsafe} unsafe, {c.unknown} unknown)"
+        for c in cdc or []
+        if c.unsafe or c.unknown
+    ]
     readable = interaction is not None and cdc is not None
-    m.gate("unsafe_crossings", readable and not unsafe, len(unsafe) if readable else None, 0, "crossings", "; ".join(unsafe))
+    m.gate(
+        "unsafe_crossings",
+        readable and not unsafe,
+        len(unsafe) if readable else None,
+        0,
+        "crossings",
+        "; ".join(unsafe),
+    )
 
 
 def _resources(m: _Measurement, design: BitstreamDesign) -> None:
@@ -240,6 +261,7 @@ def _critical_warnings(m: _Measurement, allowed: list[allow_list.Allowed], today
         for j in refused[:5]
     )
     m.gate("critical_warnings", bool(logs) and not refused, len(refused) if logs else None, 0, "messages", detail)
+    m.figures["refused_critical_warnings"] = [{"id": j.message.id, "text": j.message.text} for j in refused]
     m.figures["allowed_critical_warnings"] = [
         {"id": j.message.id, "text": j.message.text, "reason": j.allowed_by.reason}
         for j in judged

@@ -49,13 +49,13 @@ class Handoff:
 def parse(text: str) -> Handoff:
     """Reads the file. Two interfaces are connected when they carry the same BUSNAME::
 
-        <EDKSYSTEM EDWVERSION="1.2" TIMESTAMP="…" VIVADOVERSION="2024.1">
-          <MODULE FULLNAME="/dma_matvec0" INSTANCE="dma_matvec0" VLNV="xilinx.com:ip:axi_dma:7.1">
-            <PARAMETER NAME="C_SG_LENGTH_WIDTH" VALUE="23"/>
-            <PORT CLKFREQUENCY="125000000" NAME="m_axi_mm2s_aclk" SIGIS="clk" …/>
-            <BUSINTERFACE BUSNAME="dma_matvec0_M_AXIS_MM2S" NAME="M_AXIS_MM2S" TYPE="INITIATOR" …/>
-            <MEMRANGE BASEVALUE="0x40400000" HIGHVALUE="0x4040FFFF" INSTANCE="dma_matvec0" MASTERBUSINTERFACE="M_AXI_GP0"
-                      SLAVEBUSINTERFACE="S_AXI_LITE"/>
+    <EDKSYSTEM EDWVERSION="1.2" TIMESTAMP="…" VIVADOVERSION="2024.1">
+      <MODULE FULLNAME="/dma_matvec0" INSTANCE="dma_matvec0" VLNV="xilinx.com:ip:axi_dma:7.1">
+        <PARAMETER NAME="C_SG_LENGTH_WIDTH" VALUE="23"/>
+        <PORT CLKFREQUENCY="125000000" NAME="m_axi_mm2s_aclk" SIGIS="clk" …/>
+        <BUSINTERFACE BUSNAME="dma_matvec0_M_AXIS_MM2S" NAME="M_AXIS_MM2S" TYPE="INITIATOR" …/>
+        <MEMRANGE BASEVALUE="0x40400000" HIGHVALUE="0x4040FFFF" INSTANCE="dma_matvec0" MASTERBUSINTERFACE="M_AXI_GP0"
+                  SLAVEBUSINTERFACE="S_AXI_LITE"/>
     """
     try:
         root = ElementTree.fromstring(text)
@@ -184,7 +184,9 @@ def differences(handoff: Handoff, design: BitstreamDesign, content_id: int) -> l
         _expect_bus(handoff, "acp_port/m_axi", "ps7/S_AXI_ACP", wrong)
     found_ranges = {(r.master, r.slave): (r.base, r.high - r.base + 1) for r in handoff.ranges}
     for key in sorted(set(wanted_ranges) | set(found_ranges)):
-        expect(f"the range of {key[1]} seen from {key[0]}", _shown(found_ranges.get(key)), _shown(wanted_ranges.get(key)))
+        expect(
+            f"the range of {key[1]} seen from {key[0]}", _shown(found_ranges.get(key)), _shown(wanted_ranges.get(key))
+        )
     return wrong
 
 

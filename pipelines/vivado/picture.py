@@ -87,7 +87,13 @@ def _wire(box: dict[str, tuple[int, int, int]], ports: dict[str, list[str]], mas
 
     (x1, y1), (x2, y2) = anchor(master, slave), anchor(slave, master)
     interface = master.partition("/")[2].lower() + slave.partition("/")[2].lower()
-    kind = "stream" if "axis" in interface else "control" if "lite" in interface or slave.endswith("/s_axi") or "gp0" in interface else "memory"
+    kind = (
+        "stream"
+        if "axis" in interface
+        else "control"
+        if "lite" in interface or slave.endswith("/s_axi") or "gp0" in interface
+        else "memory"
+    )
     bend = (x1 + x2) // 2
     title = f"{master} to {slave}"
     return (

@@ -20,7 +20,8 @@ from pipelines.vivado.settings import PROJECT
 
 # Text of an .xsa that says when or where it was made, not what it is.
 _DATES = re.compile(
-    rb'(?:TIMESTAMP|Date|Time|generatedOn|creationTime)"?\s*[=:]\s*"[^"]*"|\b\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d\S*', re.I
+    rb'(?:TIMESTAMP|Date|Time|generatedOn|creationTime)"?\s*[=:]\s*"[^"]*"|\b\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d\S*',
+    re.I,
 )
 
 

@@ -17,7 +17,9 @@ def require_shippable(folder: Path, *, emulated: bool) -> None:
         about = read_json(folder / "bitstream.json")
         toolchain = about["toolchain"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise GateError(f"{folder} holds no bitstream whose origin is known", hint="build it with 'invoke build-bitstream'") from None
+        raise GateError(
+            f"{folder} holds no bitstream whose origin is known", hint="build it with 'invoke build-bitstream'"
+        ) from None
     if toolchain == "stand-in" and not emulated:
         raise Unshippable(
             "this bitstream was made by the stand-in for Vivado; it is for tests and does nothing on a board",
@@ -30,6 +32,8 @@ def require_shippable(folder: Path, *, emulated: bool) -> None:
         failed = [gate["name"] for gate in gates["gates"] if not gate["passed"]]
         complete = bool(gates["gates"]) and gates["passed"] is True
     except (OSError, ValueError, KeyError, TypeError):
-        raise GateError(f"{folder} holds a bitstream that was never gated", hint="build it with 'invoke build-bitstream'") from None
+        raise GateError(
+            f"{folder} holds a bitstream that was never gated", hint="build it with 'invoke build-bitstream'"
+        ) from None
     if failed or not complete:
         raise GateError(f"the bitstream failed its gates: {', '.join(failed) or 'none passed'}", hint="build it again")

@@ -7,10 +7,11 @@ does not depend on which task ends first, and the caller builds it once more, al
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +46,14 @@ def best_strategy(builder: _Builder, count: int) -> Candidate:
     names = list(builder.design.sweep.candidates)[:count]
     if not names:
         raise UsageError(
-            f"--sweep {count}: '{builder.design.name}' lists no candidates", hint="add some under sweep.candidates in its YAML"
+            f"--sweep {count}: '{builder.design.name}' lists no candidates",
+            hint="add some under sweep.candidates in its YAML",
         )
     builder.say(f"timing is missed; trying {len(names)} other strategies: {', '.join(names)}")
     with client(builder.design.sweep.cluster) as dask:
-        futures = [dask.submit(run_candidate, builder, name, pure=False, key=f"vivado-{name}-{os.getpid()}") for name in names]
+        futures = [
+            dask.submit(run_candidate, builder, name, pure=False, key=f"vivado-{name}-{os.getpid()}") for name in names
+        ]
         try:
             results: list[Candidate] = dask.gather(futures, errors="raise")
         except BaseException:
@@ -60,12 +64,16 @@ def best_strategy(builder: _Builder, count: int) -> Candidate:
     best = winner(results)
     if best is None:
         lines = "".join(f"\n  {c.name}: {c.problem}" for c in results)
-        raise GateError(f"none of {len(results)} strategies meets timing:{lines}", hint="lower clock_mhz, or change the RTL on the worst path")
+        raise GateError(
+            f"none of {len(results)} strategies meets timing:{lines}",
+            hint="lower clock_mhz, or change the RTL on the worst path",
+        )
     return best
 
 
 def run_candidate(builder: _Builder, name: str) -> Candidate:
     """One task: a whole attempt with one strategy. A failure is a result, so that the others go on."""
+    builder = replace(builder, vivado=builder.vivado.for_task())
     log = builder.log.with_name(f"{builder.log.stem}-{name}{builder.log.suffix}")
     try:
         built = builder.attempt(builder.design.with_strategy(name), log=log)
@@ -74,7 +82,11 @@ def run_candidate(builder: _Builder, name: str) -> Candidate:
     slack = next((g.value for g in built.verdict.gates if g.name == "setup_slack"), None)
     problem = "" if built.verdict.passed else "; ".join(str(g) for g in built.verdict.failed[:2])
     return Candidate(
-        name, float(slack) if isinstance(slack, (int, float)) else float("-inf"), built.verdict.passed, built.payload_sha256, problem
+        name,
+        float(slack) if isinstance(slack, (int, float)) else float("-inf"),
+        built.verdict.passed,
+        built.payload_sha256,
+        problem,
     )
 
 
@@ -82,9 +94,11 @@ def run_candidate(builder: _Builder, name: str) -> Candidate:
 def client(cluster: Cluster) -> Iterator[Any]:
     """A Dask client for the configured cluster. Workers elsewhere need this checkout and the work folder on a shared disk."""
     try:
-        import distributed
+        distributed: Any = importlib.import_module("distributed")
     except ImportError:
-        raise ToolMissing("a sweep needs the Python package 'distributed'", hint="pip install dask distributed") from None
+        raise ToolMissing(
+            "a sweep needs the Python package 'distributed'", hint="pip install dask distributed"
+        ) from None
     for name in ("distributed", "distributed.worker", "distributed.scheduler", "distributed.nanny"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with contextlib.ExitStack() as stack:
@@ -92,7 +106,11 @@ def client(cluster: Cluster) -> Iterator[Any]:
             # Threads are enough: a task waits for Vivado, which is a process of its own.
             pool = stack.enter_context(
                 distributed.LocalCluster(
-                    n_workers=cluster.workers, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
+                    n_workers=cluster.workers,
+                    threads_per_worker=1,
+                    processes=False,
+                    dashboard_address=None,
+                    memory_limit=0,
                 )
             )
         elif cluster.kind == "address":
@@ -102,16 +120,19 @@ def client(cluster: Cluster) -> Iterator[Any]:
         try:
             yield stack.enter_context(distributed.Client(pool, timeout=CONNECT_S))
         except OSError as error:
-            raise ToolFailed(f"the Dask scheduler at {cluster.address} does not answer: {error}", hint="sweep.cluster in the YAML") from None
+            raise ToolFailed(
+                f"the Dask scheduler at {cluster.address} does not answer: {error}", hint="sweep.cluster in the YAML"
+            ) from None
 
 
 def _batch_cluster(cluster: Cluster) -> Any:
     """A cluster whose workers are jobs of SLURM or LSF."""
     try:
-        import dask_jobqueue
+        dask_jobqueue: Any = importlib.import_module("dask_jobqueue")
     except ImportError:
         raise ToolMissing(
-            f"sweep.cluster.kind is {cluster.kind}, which needs the Python package 'dask-jobqueue'", hint="pip install dask-jobqueue"
+            f"sweep.cluster.kind is {cluster.kind}, which needs the Python package 'dask-jobqueue'",
+            hint="pip install dask-jobqueue",
         ) from None
     kind = dask_jobqueue.SLURMCluster if cluster.kind == "slurm" else dask_jobqueue.LSFCluster
     pool = kind(
@@ -124,5 +145,3 @@ def _batch_cluster(cluster: Cluster) -> Any:
     )
     pool.scale(jobs=cluster.workers)
     return pool
-
-

@@ -74,8 +74,8 @@ def candidates(environment: dict[str, str] | None = None) -> list[Path]:
 def ask_version(argv: Sequence[str], deadline: Deadline, log: Path | None = None) -> tuple[str, str]:
     """Version and whole banner of ``vivado -version``. The first line, of any version, is one of::
 
-        Vivado v2022.1 (64-bit)
-        vivado v2024.1 (64-bit)
+    Vivado v2022.1 (64-bit)
+    vivado v2024.1 (64-bit)
     """
     result = run_tool([*argv, "-version"], deadline=deadline.at_most(VERSION_QUESTION_S), log=log)
     match = re.search(r"^vivado v(\d{4}\.\d(?:\.\d)?)", result.stdout, re.M | re.I)
@@ -91,11 +91,19 @@ def find(design: BitstreamDesign, *, release: bool, deadline: Deadline, log: Pat
     looked for. Exit status 3.
     """
     policy = design.vivado
-    wanted = f"version {policy.release}" if release else f"a version from {policy.development_from} to {policy.development_to}"
+    wanted = (
+        f"version {policy.release}"
+        if release
+        else f"a version from {policy.development_from} to {policy.development_to}"
+    )
     places = candidates()
     if not places:
         looked = os.environ.get(VARIABLE)
-        where = f"{VARIABLE}={looked}, which does not exist" if looked else f"'vivado' on the PATH and in {', '.join(USUAL_PLACES)}"
+        where = (
+            f"{VARIABLE}={looked}, which does not exist"
+            if looked
+            else f"'vivado' on the PATH and in {', '.join(USUAL_PLACES)}"
+        )
         raise ToolMissing(f"Vivado is not here: looked for {wanted}: {where}", hint=INSTALL_HINT)
     refused = []
     for place in places:

@@ -66,9 +66,9 @@ def parse(text: str) -> list[Clock]:
 def parse_interaction(text: str) -> list[Crossing]:
     """Pairs of clocks; the last column says whether the paths between them can be trusted::
 
-        From Clock  To Clock    …  TNS Total Endpoints  …  Common Primary Clock  Inter-Clock Constraints
-        ----------  ----------  …  -------------------  …  --------------------  -----------------------
-        clk_fpga_0  clk_fpga_1  …  12                   …  No                    Timed (unsafe)
+    From Clock  To Clock    …  TNS Total Endpoints  …  Common Primary Clock  Inter-Clock Constraints
+    ----------  ----------  …  -------------------  …  --------------------  -----------------------
+    clk_fpga_0  clk_fpga_1  …  12                   …  No                    Timed (unsafe)
     """
     rows = dashed_table(text, "From Clock")
     crossings = []

@@ -21,11 +21,11 @@ class Phase:
 def parse(log: str) -> list[Phase]:
     """All phases of a ``runme.log`` in order. The step is the command the phase belongs to::
 
-        Command: route_design -directive Explore
-        Starting Routing Task
-        Phase 1 Build RT Design
-        Phase 1 Build RT Design | Checksum: 8b0f1e2d
-        Ending Routing Task | Checksum: 8b0f1e2d
+    Command: route_design -directive Explore
+    Starting Routing Task
+    Phase 1 Build RT Design
+    Phase 1 Build RT Design | Checksum: 8b0f1e2d
+    Ending Routing Task | Checksum: 8b0f1e2d
     """
     phases = []
     step = ""

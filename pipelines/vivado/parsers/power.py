@@ -22,11 +22,11 @@ class Power:
 def parse(text: str) -> Power:
     """The summary::
 
-        | Total On-Chip Power (W)  | 1.945        |
-        | Dynamic (W)              | 1.827        |
-        | Device Static (W)        | 0.118        |
-        | Junction Temperature (C) | 33.9         |
-        | Confidence Level         | Low          |
+    | Total On-Chip Power (W)  | 1.945        |
+    | Dynamic (W)              | 1.827        |
+    | Device Static (W)        | 0.118        |
+    | Junction Temperature (C) | 33.9         |
+    | Confidence Level         | Low          |
     """
     rows = dict(re.findall(r"^\| ([A-Z][\w ()/-]*?)\s*\| (\S+)\s*\|$", text, re.M))
 

@@ -24,9 +24,9 @@ class RouteStatus:
 def parse(text: str) -> RouteStatus:
     """The counts::
 
-            # of routable nets..................... :       38288 :
-                # of fully routed nets............. :       38288 :
-            # of nets with routing errors.......... :           0 :
+    # of routable nets..................... :       38288 :
+        # of fully routed nets............. :       38288 :
+    # of nets with routing errors.......... :           0 :
     """
     counts = {name.strip(): int(count) for name, count in re.findall(r"# of ([a-z ]+?)\.+ :\s+(\d+) :", text)}
     try:

@@ -25,11 +25,11 @@ class Violation:
 def parse(text: str) -> list[Violation]:
     """The summary table, held against the number above it::
 
-                     Violations found: 1
-        +-----------+----------+-------------------+------------+
-        | Rule      | Severity | Description       | Violations |
-        +-----------+----------+-------------------+------------+
-        | RTSTAT-10 | Warning  | No routable loads | 1          |
+                 Violations found: 1
+    +-----------+----------+-------------------+------------+
+    | Rule      | Severity | Description       | Violations |
+    +-----------+----------+-------------------+------------+
+    | RTSTAT-10 | Warning  | No routable loads | 1          |
     """
     stated = re.search(r"^\s*(?:Violations|Checks) found: (\d+)\s*$", text, re.M)
     if stated is None:

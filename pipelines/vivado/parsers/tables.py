@@ -26,10 +26,10 @@ class Heading:
 def heading(text: str) -> Heading:
     """The block on top of a report::
 
-        | Tool Version : Vivado v.2020.2 (lin64) Build 3064766 Wed Nov 18 09:12:47 MST 2020
-        | Date         : Mon Oct 25 11:41:45 2021
-        | Command      : report_utilization -file utilization.rpt
-        | Design       : tritforge_system_wrapper
+    | Tool Version : Vivado v.2020.2 (lin64) Build 3064766 Wed Nov 18 09:12:47 MST 2020
+    | Date         : Mon Oct 25 11:41:45 2021
+    | Command      : report_utilization -file utilization.rpt
+    | Design       : tritforge_system_wrapper
     """
     fields = dict(re.findall(r"^\| (Tool Version|Date|Command|Design)\s*: (.*?)\s*$", text, re.M))
     version = re.search(r"Vivado v\.?(\d{4}\.\d(?:\.\d)?)", fields.get("Tool Version", ""))
@@ -45,11 +45,11 @@ def heading(text: str) -> Heading:
 def box_table(text: str, first_column: str) -> list[dict[str, str]]:
     """Rows of the first table in boxes whose first column has this name; names are kept with their indentation::
 
-        +-------------+-------+-------+-----------+-------+
-        |  Site Type  |  Used | Fixed | Available | Util% |
-        +-------------+-------+-------+-----------+-------+
-        | Slice LUTs  | 27172 |     0 |     63400 | 42.86 |
-        +-------------+-------+-------+-----------+-------+
+    +-------------+-------+-------+-----------+-------+
+    |  Site Type  |  Used | Fixed | Available | Util% |
+    +-------------+-------+-------+-----------+-------+
+    | Slice LUTs  | 27172 |     0 |     63400 | 42.86 |
+    +-------------+-------+-------+-----------+-------+
     """
     columns: list[str] = []
     rows: list[dict[str, str]] = []
@@ -64,7 +64,10 @@ def box_table(text: str, first_column: str) -> list[dict[str, str]]:
                 columns = [cell.strip() for cell in cells]
             continue
         if len(cells) == len(columns):
-            rows.append({columns[0]: cells[0][1:].rstrip()} | {c: v.strip() for c, v in zip(columns[1:], cells[1:], strict=True)})
+            rows.append(
+                {columns[0]: cells[0][1:].rstrip()}
+                | {c: v.strip() for c, v in zip(columns[1:], cells[1:], strict=True)}
+            )
     if not columns:
         raise ReportError(f"a table with the column '{first_column}' is not in the report")
     return rows

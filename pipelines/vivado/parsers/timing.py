@@ -44,9 +44,9 @@ class Timing:
 def parse(text: str) -> Timing:
     """The whole report. The row it stands on::
 
-            WNS(ns)      TNS(ns)  TNS Failing Endpoints  TNS Total Endpoints      WHS(ns) …     WPWS(ns) …
-            -------      -------  ---------------------  -------------------      ------- …     -------- …
-             -2.935    -3810.337                   6353                26138        0.056 …       -0.667 …
+    WNS(ns)      TNS(ns)  TNS Failing Endpoints  TNS Total Endpoints      WHS(ns) …     WPWS(ns) …
+    -------      -------  ---------------------  -------------------      ------- …     -------- …
+     -2.935    -3810.337                   6353                26138        0.056 …       -0.667 …
     """
     summary = re.search(r"^\| Design Timing Summary.*?^\s*WNS\(ns\)[^\n]*\n[\s-]+\n([^\n]*)$", text, re.M | re.S)
     if summary is None:
@@ -75,11 +75,13 @@ def parse(text: str) -> Timing:
 def _check(text: str, name: str) -> int:
     """Sum of the numbers below a heading of ``check_timing``; 2020 and later repeat it in the heading::
 
-        1. checking no_clock (12)
-        -------------------------
-         There are 12 register/latch pins with no clock driven by root clock pin: ps7/FCLK_CLK1 (HIGH)
+    1. checking no_clock (12)
+    -------------------------
+     There are 12 register/latch pins with no clock driven by root clock pin: ps7/FCLK_CLK1 (HIGH)
     """
-    section = re.search(rf"^\d+\. checking {name}(?: \(\d+\))?\n-+\n(.*?)(?=^\d+\. checking |^-{{90,}}|\Z)", text, re.M | re.S)
+    section = re.search(
+        rf"^\d+\. checking {name}(?: \(\d+\))?\n-+\n(.*?)(?=^\d+\. checking |^-{{90,}}|\Z)", text, re.M | re.S
+    )
     if section is None:
         raise ReportError(f"check_timing did not look at {name}")
     first = section[1].split("\n\n", 1)[0] if name == "unconstrained_internal_endpoints" else section[1]
@@ -92,10 +94,10 @@ def _check(text: str, name: str) -> int:
 def _paths(text: str) -> list[Path]:
     """Paths of the detail section::
 
-        Slack (VIOLATED) :        -0.214ns  (required time - arrival time)
-          Source:                 a/counter_reg[3]/C
-          Destination:            a/counter_reg[22]/D
-          Logic Levels:           9  (CARRY4=6 LUT3=1 LUT6=2)
+    Slack (VIOLATED) :        -0.214ns  (required time - arrival time)
+      Source:                 a/counter_reg[3]/C
+      Destination:            a/counter_reg[22]/D
+      Logic Levels:           9  (CARRY4=6 LUT3=1 LUT6=2)
     """
     found = []
     pattern = re.compile(

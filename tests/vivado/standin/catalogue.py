@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from . import ps7
@@ -83,11 +83,13 @@ class Shape:
         return next((p for p in self.pins if p.name == name), None)
 
 
-@lru_cache(maxsize=None)
+@cache
 def config_names() -> dict[str, frozenset[str]]:
     """CONFIG names of each core, from ``config_names.json`` (``X<0-3>Y`` stands for X0Y .. X3Y)."""
     raw = json.loads((Path(__file__).parent / "config_names.json").read_text())
-    return {vlnv: frozenset(name for pattern in patterns for name in _expand(pattern)) for vlnv, patterns in raw.items()}
+    return {
+        vlnv: frozenset(name for pattern in patterns for name in _expand(pattern)) for vlnv, patterns in raw.items()
+    }
 
 
 def _expand(pattern: str) -> list[str]:
@@ -266,9 +268,7 @@ def _reset(value: dict[str, str]) -> Shape:
 
 def _concat(value: dict[str, str]) -> Shape:
     count = int(value["NUM_PORTS"])
-    return Shape(
-        pins=[Pin(f"In{i}", "in", "data") for i in range(count)] + [Pin("dout", "out", "data", width=count)]
-    )
+    return Shape(pins=[Pin(f"In{i}", "in", "data") for i in range(count)] + [Pin("dout", "out", "data", width=count)])
 
 
 def _ps7(value: dict[str, str]) -> Shape:
@@ -296,9 +296,7 @@ def _ps7(value: dict[str, str]) -> Shape:
                 Interface(f"S_AXI_HP{i}", "slave", "aximm", f"S_AXI_HP{i}_ACLK", "AXI3", width, 16, id_width=6)
             )
             shape.pins.append(Pin(f"S_AXI_HP{i}_ACLK", "in", "clk"))
-            shape.segments.append(
-                Segment(f"S_AXI_HP{i}", f"HP{i}_DDR_LOWOCM", ddr_high + 1, "memory", high=ddr_high)
-            )
+            shape.segments.append(Segment(f"S_AXI_HP{i}", f"HP{i}_DDR_LOWOCM", ddr_high + 1, "memory", high=ddr_high))
     if value.get("PCW_USE_S_AXI_ACP") == "1":
         shape.interfaces.append(Interface("S_AXI_ACP", "slave", "aximm", "S_AXI_ACP_ACLK", "AXI3", 64, 16, id_width=3))
         shape.pins.append(Pin("S_AXI_ACP_ACLK", "in", "clk"))
@@ -317,7 +315,9 @@ def _ps7(value: dict[str, str]) -> Shape:
 # ------------------------------------------------------------------------------------------------ module references
 
 _AXIS = {"tdata", "tkeep", "tstrb", "tvalid", "tready", "tlast", "tuser", "tid", "tdest"}
-_AXI = re.compile(r"(aw|ar|w|r|b)(id|addr|len|size|burst|lock|cache|prot|qos|region|user|valid|ready|data|strb|last|resp)$")
+_AXI = re.compile(
+    r"(aw|ar|w|r|b)(id|addr|len|size|burst|lock|cache|prot|qos|region|user|valid|ready|data|strb|last|resp)$"
+)
 
 
 def module_shape(module: Module) -> Shape:
@@ -338,7 +338,13 @@ def module_shape(module: Module) -> Shape:
         direction = {"input": "in", "output": "out"}.get(port.direction)
         if direction is None:
             raise TclError(f"port '{port.name}' of {module.name} is inout; not possible inside a block design")
-        kind = "clk" if port.name.endswith("clk") else "rst" if re.search(r"(aresetn|rst_n|resetn)$", port.name) else "data"
+        kind = (
+            "clk"
+            if port.name.endswith("clk")
+            else "rst"
+            if re.search(r"(aresetn|rst_n|resetn)$", port.name)
+            else "data"
+        )
         if kind == "clk":
             clocks.append(port.name)
         pins.append(Pin(port.name, direction, kind, port.width))
@@ -350,7 +356,9 @@ def module_shape(module: Module) -> Shape:
             associated.update({name: clock for name in match[1].split(":")})
     unknown = set(associated) - set(groups)
     if unknown:
-        raise TclError(f"ASSOCIATED_BUSIF of {module.name} names {', '.join(sorted(unknown))}, which is no interface of it")
+        raise TclError(
+            f"ASSOCIATED_BUSIF of {module.name} names {', '.join(sorted(unknown))}, which is no interface of it"
+        )
     for name, members in groups.items():
         shape.interfaces.append(_module_interface(module, name, members))
         interface = shape.interfaces[-1]
@@ -417,7 +425,9 @@ def check_module_parameter(module: Module, cell: str, name: str, value: str) -> 
     try:
         numeric = int(value, 0)
     except ValueError:
-        raise TclError(f"[IP_Flow 19-3461] Value '{value}' of parameter '{name}' for BD Cell '{cell}' is no number") from None
+        raise TclError(
+            f"[IP_Flow 19-3461] Value '{value}' of parameter '{name}' for BD Cell '{cell}' is no number"
+        ) from None
     bits = module.parameter_widths.get(name, 32)
     if not 0 <= numeric < 1 << bits:
         raise TclError(f"[IP_Flow 19-3461] Value '{value}' of '{name}' for BD Cell '{cell}' does not fit {bits} bits")

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import catalogue, project as projects
+from . import catalogue
+from . import project as projects
 from .design import BlockDesign, Cell
 from .project import Project, Run
 from .tcl import TclError, join, split
@@ -119,12 +120,16 @@ def parse(name: str, arguments: list[str]) -> Call:
                     raise TclError(f"[Common 17-157] {name}: option '{argument}' has no value")
                 options[argument] = arguments[i]
             else:
-                raise TclError(f"[Common 17-170] Unknown option '{argument}', please type '{name} -help' for usage info.")
+                raise TclError(
+                    f"[Common 17-170] Unknown option '{argument}', please type '{name} -help' for usage info."
+                )
         else:
             words.append(argument)
         i += 1
     if not spec.words[0] <= len(words) <= spec.words[1]:
-        raise TclError(f"[Common 17-165] {name} takes {spec.words[0]} to {spec.words[1]} positional arguments, got {len(words)}")
+        raise TclError(
+            f"[Common 17-165] {name} takes {spec.words[0]} to {spec.words[1]} positional arguments, got {len(words)}"
+        )
     return Call(name, options, words)
 
 
@@ -133,7 +138,9 @@ def handle(text: str, *kinds: str) -> str:
     kind, separator, path = text.partition(":")
     if not separator or kind not in kinds:
         what = " or ".join(kinds)
-        raise TclError(f"[Common 17-161] Invalid argument '{text}': an object is needed here ({what}), from a get_ command")
+        raise TclError(
+            f"[Common 17-161] Invalid argument '{text}': an object is needed here ({what}), from a get_ command"
+        )
     return path
 
 
@@ -156,7 +163,9 @@ class Vivado:
 
     def need(self) -> Project:
         if self.project is None:
-            raise TclError("[Common 17-53] User Exception: No open project. Please create or open a project before executing this command.")
+            raise TclError(
+                "[Common 17-53] User Exception: No open project. Please create or open a project before executing this command."
+            )
         return self.project
 
     def none_found(self, what: str, pattern: str) -> str:
@@ -341,7 +350,9 @@ class Vivado:
         if project.opened_run != run.name:
             return "0.000"  # before the routed design is open, the figures are those of nothing
         figures = project.figures()
-        slack = {"WNS": figures.wns, "WHS": figures.whs, "TNS": figures.wns, "THS": figures.whs, "TPWS": figures.wpws}[name]
+        slack = {"WNS": figures.wns, "WHS": figures.whs, "TNS": figures.wns, "THS": figures.whs, "TPWS": figures.wpws}[
+            name
+        ]
         if slack is None:
             return ""
         return f"{slack:.3f}" if name in ("WNS", "WHS") else f"{min(0.0, 3 * slack):.3f}"
@@ -407,7 +418,11 @@ class Vivado:
 
     def do_get_bd_intf_ports(self, call: Call) -> str:
         name = call.only().lstrip("/")
-        return f"bd_intf_port:/{name}" if name in self.need().need_design().ports else self.none_found("interface ports", name)
+        return (
+            f"bd_intf_port:/{name}"
+            if name in self.need().need_design().ports
+            else self.none_found("interface ports", name)
+        )
 
     def do_get_bd_addr_spaces(self, call: Call) -> str:
         path = call.only().lstrip("/")
@@ -416,7 +431,11 @@ class Vivado:
 
     def do_get_bd_addr_segs(self, call: Call) -> str:
         path = call.only().lstrip("/")
-        return f"bd_addr_seg:/{path}" if path in self.need().need_design().segments() else self.none_found("address segments", path)
+        return (
+            f"bd_addr_seg:/{path}"
+            if path in self.need().need_design().segments()
+            else self.none_found("address segments", path)
+        )
 
     def do_connect_bd_net(self, call: Call) -> str:
         self.need().need_design().connect_pins([handle(word, "bd_pin").lstrip("/") for word in call.words])

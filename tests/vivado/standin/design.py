@@ -127,7 +127,9 @@ class BlockDesign:
             return
         a, b = self.interface(one), self.interface(other)
         if a.kind != b.kind:
-            raise TclError(f"[BD 41-172] The interface types of '/{one}' and '/{other}' do not match: {a.kind}, {b.kind}")
+            raise TclError(
+                f"[BD 41-172] The interface types of '/{one}' and '/{other}' do not match: {a.kind}, {b.kind}"
+            )
         if a.mode == b.mode:
             raise TclError(f"[BD 41-173] '/{one}' and '/{other}' are both {a.mode}s")
         self.interface_nets.append((one, other) if a.mode == "master" else (other, one))
@@ -182,7 +184,9 @@ class BlockDesign:
             raise TclError(f"[BD 41-1054] 0x{base:08X} to 0x{base + size - 1:08X} is outside '/{segment}'")
         low, high = next((lo, hi) for name, _, lo, hi in self.spaces() if name == space)
         if base < low or base + size - 1 > high:
-            raise TclError(f"[BD 41-1055] 0x{base:08X} to 0x{base + size - 1:08X} is outside the address space '/{space}'")
+            raise TclError(
+                f"[BD 41-1055] 0x{base:08X} to 0x{base + size - 1:08X} is outside the address space '/{space}'"
+            )
         if segment not in self.reachable(space):
             raise TclError(f"[BD 41-1056] '/{segment}' cannot be reached from '/{space}'")
         for other in self.assignments:
@@ -264,7 +268,9 @@ class BlockDesign:
                     continue
                 clock = self.clock_of(path)
                 if not clock:
-                    wrong.append(f"[BD 41-758] The following clock pins are not connected to a valid clock source: /{path}")
+                    wrong.append(
+                        f"[BD 41-758] The following clock pins are not connected to a valid clock source: /{path}"
+                    )
                 elif self.pin(clock).kind != "clk":
                     wrong.append(f"[BD 41-759] /{path} is driven by /{clock}, which is no clock")
         return wrong
@@ -290,8 +296,12 @@ class BlockDesign:
                 elif self.cells[name].vlnv != catalogue.RESET:
                     # A reset that is not synchronised to the cell's own clock.
                     maker = source.partition("/")[0]
-                    made_for = self.clock_of(f"{maker}/slowest_sync_clk") if self.cells[maker].vlnv == catalogue.RESET else ""
-                    mine = {self.clock_of(f"{name}/{p.name}") for p in shape.pins if p.kind == "clk" and p.direction == "in"}
+                    made_for = (
+                        self.clock_of(f"{maker}/slowest_sync_clk") if self.cells[maker].vlnv == catalogue.RESET else ""
+                    )
+                    mine = {
+                        self.clock_of(f"{name}/{p.name}") for p in shape.pins if p.kind == "clk" and p.direction == "in"
+                    }
                     if made_for not in mine:
                         wrong.append(f"[BD 41-1348] Reset pin /{path} is connected to an asynchronous source /{source}")
         return wrong
@@ -305,7 +315,12 @@ class BlockDesign:
                     wrong.append(f"[standin] interface /{name}/{interface.name} is not connected")
             for pin in self.shape(name).pins:
                 path = f"{name}/{pin.name}"
-                if pin.direction == "in" and pin.kind in ("data", "intr") and not pin.optional and not self.clock_of(path):
+                if (
+                    pin.direction == "in"
+                    and pin.kind in ("data", "intr")
+                    and not pin.optional
+                    and not self.clock_of(path)
+                ):
                     wrong.append(f"[standin] input /{path} is not connected")
         for port in self.ports:
             if port not in connected:
@@ -332,9 +347,13 @@ class BlockDesign:
             if slave in self.ports:
                 continue
             a, b = self.interface(master), self.interface(slave)
-            clocks = [self.clock_of(f"{path.partition('/')[0]}/{side.clock}") for path, side in ((master, a), (slave, b))]
+            clocks = [
+                self.clock_of(f"{path.partition('/')[0]}/{side.clock}") for path, side in ((master, a), (slave, b))
+            ]
             if clocks[0] != clocks[1]:
-                wrong.append(f"[BD 41-237] FREQ_HZ or clock of /{slave}({clocks[1]}) and /{master}({clocks[0]}) do not match")
+                wrong.append(
+                    f"[BD 41-237] FREQ_HZ or clock of /{slave}({clocks[1]}) and /{master}({clocks[0]}) do not match"
+                )
             if a.kind == "axis":
                 if a.width and b.width and a.width != b.width:
                     wrong.append(
@@ -346,7 +365,9 @@ class BlockDesign:
                 # ASSUMPTION A08: a slave without TKEEP may be connected to a master with TKEEP.
             elif "any" not in (a.protocol, b.protocol):
                 if a.protocol != b.protocol:
-                    wrong.append(f"[BD 41-237] PROTOCOL of /{slave}({b.protocol}) and /{master}({a.protocol}) do not match")
+                    wrong.append(
+                        f"[BD 41-237] PROTOCOL of /{slave}({b.protocol}) and /{master}({a.protocol}) do not match"
+                    )
                 elif a.width != b.width:
                     wrong.append(f"[BD 41-237] DATA_WIDTH of /{slave}({b.width}) and /{master}({a.width}) do not match")
         return wrong
@@ -403,7 +424,9 @@ class BlockDesign:
             value = catalogue.effective(cell.vlnv, cell.config)
             for side in ("mm2s", "s2mm"):
                 if value[f"c_include_{side}_dre"] == "1":
-                    wrong.append(f"[standin] /{name} has a data realignment engine for {side}; all our buffers are aligned")
+                    wrong.append(
+                        f"[standin] /{name} has a data realignment engine for {side}; all our buffers are aligned"
+                    )
             if int(value["c_m_axis_mm2s_tdata_width"]) > int(value["c_m_axi_mm2s_data_width"]):
                 wrong.append(f"[IP_Flow 19-3478] the stream of /{name} is wider than its memory side")
             incoming = masters.get(f"{name}/S_AXIS_S2MM")
@@ -441,7 +464,14 @@ class BlockDesign:
             if self.cells[name].vlnv == catalogue.INTERCONNECT:
                 onward = f"{name}/M00_AXI"
             elif self.cells[name].module:
-                onward = next((f"{name}/{i.name}" for i in self.shape(name).interfaces if i.mode == "master" and i.kind == "aximm"), "")
+                onward = next(
+                    (
+                        f"{name}/{i.name}"
+                        for i in self.shape(name).interfaces
+                        if i.mode == "master" and i.kind == "aximm"
+                    ),
+                    "",
+                )
             else:
                 break
             if name in passed or not onward:
@@ -457,9 +487,13 @@ class BlockDesign:
             return []
         master, slave = self.interface(f"{cell}/{interface}"), self.interface(end)
         if slave.width and master.width != slave.width:
-            wrong.append(f"[standin] /{cell}/{interface} is {master.width} bits wide, /{end} {slave.width}: half of the port is lost")
+            wrong.append(
+                f"[standin] /{cell}/{interface} is {master.width} bits wide, /{end} {slave.width}: half of the port is lost"
+            )
         if master.burst > slave.burst:
-            wrong.append(f"[standin] bursts of {master.burst} from /{cell}/{interface}; /{end} takes at most {slave.burst}")
+            wrong.append(
+                f"[standin] bursts of {master.burst} from /{cell}/{interface}; /{end} takes at most {slave.burst}"
+            )
         return wrong
 
     def _check_acp(self) -> list[str]:

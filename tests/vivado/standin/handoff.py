@@ -19,11 +19,15 @@ def hwh(design: BlockDesign, version: str, timestamp: str, clock_factor: float =
     out = ['<?xml version="1.0" encoding="UTF-8" standalone="no" ?>']
     out.append(f'<EDKSYSTEM EDWVERSION="1.2" TIMESTAMP={quoteattr(timestamp)} VIVADOVERSION={quoteattr(version)}>')
     out.append("")
-    out.append(f'  <SYSTEMINFO ARCH="zynq" DEVICE="7z020" NAME={quoteattr(design.name)} PACKAGE="clg400" SPEEDGRADE="-1"/>')
+    out.append(
+        f'  <SYSTEMINFO ARCH="zynq" DEVICE="7z020" NAME={quoteattr(design.name)} PACKAGE="clg400" SPEEDGRADE="-1"/>'
+    )
     out.append("  <EXTERNALPORTS/>\n  <EXTERNALINTERFACES>")
     for inner, port in design.interface_nets:
         if port in design.ports:
-            out.append(f'    <BUSINTERFACE BUSNAME={quoteattr(inner.replace("/", "_"))} NAME={quoteattr(port)} TYPE="INITIATOR"/>')
+            out.append(
+                f'    <BUSINTERFACE BUSNAME={quoteattr(inner.replace("/", "_"))} NAME={quoteattr(port)} TYPE="INITIATOR"/>'
+            )
     out.append("  </EXTERNALINTERFACES>\n\n  <MODULES>")
     for name in design.cells:
         out += _module(design, name, clock_factor)

@@ -10,7 +10,8 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from . import faults as fault_list, reports
+from . import faults as fault_list
+from . import reports
 from .commands import SPECS, Vivado
 from .tcl import TclError, join
 
@@ -117,7 +118,10 @@ def run(script: str, tclargs: list[str], vivado: Vivado, output: Output) -> int:
     copier.start()
     os.close(questions_write)
     os.close(answers_read)
-    with os.fdopen(questions_read, encoding="ascii") as questions, os.fdopen(answers_write, "w", encoding="ascii") as answers:
+    with (
+        os.fdopen(questions_read, encoding="ascii") as questions,
+        os.fdopen(answers_write, "w", encoding="ascii") as answers,
+    ):
         for question in questions:
             words = [base64.b64decode(word[1:]).decode() for word in question.split()]
             try:

@@ -96,7 +96,9 @@ def check_value(cell: str, name: str, value: str) -> None:
         if not low <= _number(value, refuse) <= high:
             raise refuse(f"Valid values are - {low:g} to {high:g}")
         return
-    if re.fullmatch(r"PCW_.*_(LENGTH_MM|PACKAGE_LENGTH|PROPOGATION_DELAY|BOARD_DELAY\d|DQS_TO_CLK_DELAY_\d|DDR_AL)", name):
+    if re.fullmatch(
+        r"PCW_.*_(LENGTH_MM|PACKAGE_LENGTH|PROPOGATION_DELAY|BOARD_DELAY\d|DQS_TO_CLK_DELAY_\d|DDR_AL)", name
+    ):
         _number(value, refuse)
         return
     if re.fullmatch(r"PCW_.*_(BASEADDR|HIGHADDR)", name):
@@ -119,9 +121,7 @@ def _number(value: str, refuse: object) -> float:
 
 def exact_fclk(mhz: float) -> bool:
     """Whether two six-bit dividers make this clock from the 1000 MHz IO PLL."""
-    return any(
-        abs(IO_PLL_MHZ / (a * b) - mhz) < 1e-6 * mhz for a in range(1, 64) for b in range(1, a + 1)
-    )
+    return any(abs(IO_PLL_MHZ / (a * b) - mhz) < 1e-6 * mhz for a in range(1, 64) for b in range(1, a + 1))
 
 
 def check_whole(config: dict[str, str]) -> list[str]:

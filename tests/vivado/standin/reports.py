@@ -21,7 +21,9 @@ class Figures:
     unsafe: bool = False
     unrouted: int = 0
     drc: list[tuple[str, str, str, int]] = field(default_factory=list)  # rule, severity, description, count
-    hierarchy: list[tuple[int, str, str, dict[str, float]]] = field(default_factory=list)  # depth, instance, module, used
+    hierarchy: list[tuple[int, str, str, dict[str, float]]] = field(
+        default_factory=list
+    )  # depth, instance, module, used
     watts: dict[str, float] = field(default_factory=dict)
 
 
@@ -135,12 +137,17 @@ def timing_summary(h: Heading, f: Figures, command: str) -> str:
     counts = {"no_clock": f.no_clock}
     text = _head(h, command, [("Speed File", "-1  PRODUCTION 1.12 2019-11-22")]) + "\nTiming Summary Report\n"
     text += _section("Timer Settings")
-    text += "\n  Enable Multi Corner Analysis               :  Yes\n  Enable Pessimism Removal                   :  Yes\n"
+    text += (
+        "\n  Enable Multi Corner Analysis               :  Yes\n  Enable Pessimism Removal                   :  Yes\n"
+    )
     if h.year() >= 2020:
         text += _section("Report Methodology")
         text += "\nNo report available as report_methodology has not been run prior.\n"
     text += "\n\ncheck_timing report\n\nTable of Contents\n-----------------\n"
-    titles = [f"{i}. checking {name}" + (f" ({counts.get(name, 0)})" if counted else "") for i, (name, _) in enumerate(CHECKS, 1)]
+    titles = [
+        f"{i}. checking {name}" + (f" ({counts.get(name, 0)})" if counted else "")
+        for i, (name, _) in enumerate(CHECKS, 1)
+    ]
     text += "\n".join(titles) + "\n"
     for title, (name, sentence) in zip(titles, CHECKS):
         n = counts.get(name, 0)
@@ -151,7 +158,9 @@ def timing_summary(h: Heading, f: Figures, command: str) -> str:
     text += "All user specified timing constraints are met.\n" if met else "Timing constraints are not met.\n"
     text += _section("Clock Summary")
     text += "\nClock       Waveform(ns)         Period(ns)      Frequency(MHz)\n-----       ------------         ----------      --------------\n"
-    text += f"{f.clock:<10}  {{0.000 {f.period_ns / 2:.3f}}}        {f.period_ns:<14.3f}  {1000 / f.period_ns:<14.3f}  \n\n"
+    text += (
+        f"{f.clock:<10}  {{0.000 {f.period_ns / 2:.3f}}}        {f.period_ns:<14.3f}  {1000 / f.period_ns:<14.3f}  \n\n"
+    )
     text += _section("Intra Clock Table")
     text += f"\nClock       {_COLUMNS}\n-----       {_RULES}\n{f.clock:<10}  {_row(f)}\n\n"
     text += _section("Timing Details")
@@ -269,7 +278,9 @@ def utilization(h: Heading, f: Figures, command: str) -> str:
     bram, dsp = _total(f, "bram36"), _total(f, "dsp")
     whole = int(bram) - 2
     text = _head(h, command, [*([("Speed File", "-1")] if h.year() >= 2021 else []), ("Design State", "Routed")])
-    text += "\nUtilization Design Information\n\nTable of Contents\n-----------------\n1. Slice Logic\n2. Memory\n3. DSP\n"
+    text += (
+        "\nUtilization Design Information\n\nTable of Contents\n-----------------\n1. Slice Logic\n2. Memory\n3. DSP\n"
+    )
     text += "\n1. Slice Logic\n--------------\n\n"
     text += _box(header, [
         row("Slice LUTs", lut, AVAILABLE["lut"]), row("  LUT as Logic", lut - 900, AVAILABLE["lut"]),
@@ -282,7 +293,9 @@ def utilization(h: Heading, f: Figures, command: str) -> str:
         row("    RAMB36E1 only", whole, None), row("  RAMB18", 2 * (bram - whole), 280),
     ])  # fmt: skip
     text += "* Note: Each Block RAM Tile only has one FIFO logic available.\n"
-    text += "\n\n3. DSP\n------\n\n" + _box(header, [row("DSPs", dsp, AVAILABLE["dsp"]), row("  DSP48E1 only", dsp, None)])
+    text += "\n\n3. DSP\n------\n\n" + _box(
+        header, [row("DSPs", dsp, AVAILABLE["dsp"]), row("  DSP48E1 only", dsp, None)]
+    )
     return text
 
 
@@ -294,7 +307,14 @@ def utilization_hierarchical(h: Heading, f: Figures, command: str) -> str:
         whole, halves = int(used["bram36"]), int(2 * (used["bram36"] - int(used["bram36"])))
         numbers = [used["lut"], used["lut"] * 0.95 // 1, used["lut"] * 0.03 // 1, used["lut"] * 0.02 // 1, used["ff"]]
         rows.append(
-            ["  " * depth + instance, module, *(f"{int(n)}" for n in numbers), str(whole), str(halves), f"{int(used['dsp'])}"]
+            [
+                "  " * depth + instance,
+                module,
+                *(f"{int(n)}" for n in numbers),
+                str(whole),
+                str(halves),
+                f"{int(used['dsp'])}",
+            ]
         )
     return (
         _head(h, command, [("Design State", "Routed")])
@@ -334,14 +354,20 @@ def power(h: Heading, f: Figures, command: str) -> str:
 def drc(h: Heading, f: Figures, command: str, title: str = "Report DRC") -> str:
     text = _head(h, command, [("Speed File", "-1"), ("Design State", "Fully Routed")])
     text += f"\n{title}\n\nTable of Contents\n-----------------\n1. REPORT SUMMARY\n2. REPORT DETAILS\n\n1. REPORT SUMMARY\n-----------------\n"
-    text += "            Netlist: netlist\n          Floorplan: design_1\n      Design limits: <entire design considered>\n"
+    text += (
+        "            Netlist: netlist\n          Floorplan: design_1\n      Design limits: <entire design considered>\n"
+    )
     text += f"           Ruledeck: default\n             Max violations: <unlimited>\n             Violations found: {sum(r[3] for r in f.drc)}\n"
     if f.drc:
-        text += _box(["Rule", "Severity", "Description", "Violations"], [[a, b, c, str(d)] for a, b, c, d in f.drc], left=4)
+        text += _box(
+            ["Rule", "Severity", "Description", "Violations"], [[a, b, c, str(d)] for a, b, c, d in f.drc], left=4
+        )
     text += "\n2. REPORT DETAILS\n-----------------\n"
     for rule, severity, description, count in f.drc:
         for i in range(count):
-            text += f"{rule}#{i + 1} {severity}\n{description}  \nSomething about {rule}.\nRelated violations: <none>\n\n"
+            text += (
+                f"{rule}#{i + 1} {severity}\n{description}  \nSomething about {rule}.\nRelated violations: <none>\n\n"
+            )
     return text
 
 
@@ -375,7 +401,12 @@ PHASES = {
         "8 Verifying routed nets", "9 Depositing Routes", "10 Post Router Timing",
     ],
 }  # fmt: skip
-TASKS = {"opt_design": "Logic Optimization", "place_design": "Placer", "phys_opt_design": "Physical Synthesis", "route_design": "Routing"}
+TASKS = {
+    "opt_design": "Logic Optimization",
+    "place_design": "Placer",
+    "phys_opt_design": "Physical Synthesis",
+    "route_design": "Routing",
+}
 
 
 def run_banner(version: str, run: str, top: str) -> str:

@@ -114,7 +114,9 @@ def parse(path: Path, name: str, overrides: dict[str, str] | None = None) -> Mod
     for item in _commas(inner):
         attributes = "".join(re.findall(r"\(\*.*?\*\)", item, re.S))
         plain = re.sub(r"\(\*.*?\*\)", " ", item, flags=re.S).strip()
-        match = re.match(r"(input|output|inout)\s+(?:(?:wire|reg|logic|var)\s+)?(?:signed\s+)?(\[[^\]]*\])?\s*(\w+)$", plain)
+        match = re.match(
+            r"(input|output|inout)\s+(?:(?:wire|reg|logic|var)\s+)?(?:signed\s+)?(\[[^\]]*\])?\s*(\w+)$", plain
+        )
         if match:
             direction, rng, port = match[1], match[2] or "", match[3]
         elif re.match(r"\w+$", plain) and direction:
