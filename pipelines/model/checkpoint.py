@@ -244,7 +244,9 @@ def parse_architecture(config: Mapping[str, Any], names: Any, where: Path) -> Ar
     kv_heads = natural("num_key_value_heads", heads)
     head_dim = natural("head_dim", hidden // heads)
     if heads % kv_heads or hidden != heads * head_dim or head_dim % 2:
-        raise CheckpointError(f"{where}: {heads} heads, {kv_heads} KV heads of {head_dim} do not fit hidden_size {hidden}")
+        raise CheckpointError(
+            f"{where}: {heads} heads, {kv_heads} KV heads of {head_dim} do not fit hidden_size {hidden}"
+        )
     if family == "bitnet" and kv_heads != heads:
         raise CheckpointError(f"{where}: {kv_heads} KV heads for {heads} heads: grouping is not supported for BitNet")
     rope = config.get("rope_parameters")

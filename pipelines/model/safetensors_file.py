@@ -87,7 +87,8 @@ def _entry(path: Path, name: str, entry: object, begin: int, file_bytes: int) ->
         raise CheckpointError(f"{where}: {dtype} {shape} takes {wanted} bytes, data_offsets span {last - first}")
     if begin + last > file_bytes:
         raise CheckpointError(
-            f"{where}: ends at byte {begin + last}, the file has {file_bytes}", hint="the file is truncated; fetch it again"
+            f"{where}: ends at byte {begin + last}, the file has {file_bytes}",
+            hint="the file is truncated; fetch it again",
         )
     return TensorInfo(name, dtype, tuple(shape), path, begin + first, wanted)
 

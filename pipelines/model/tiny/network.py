@@ -122,9 +122,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         batch, length, hidden = x.shape
-        q, k, v = (
-            t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.input_layernorm(x))
-        )
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.input_layernorm(x)))
         attended = functional.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
         merged = attended.transpose(1, 2).reshape(batch, length, hidden)
         x = x + self.dropout(self.o(self.inner_attn_ln(merged))[0])
