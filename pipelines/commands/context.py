@@ -10,6 +10,8 @@ from pipelines.base.console import Console
 from pipelines.base.files import HashCache
 from pipelines.config.settings import ROOT, Settings
 from pipelines.engine.store import Store
+from pipelines.stages.versions import Versions
+from pipelines.stages.workshop import Workshop
 
 
 class Context:
@@ -39,6 +41,10 @@ class Context:
     @cached_property
     def store(self) -> Store:
         return Store(self.state, self.hashes)
+
+    @cached_property
+    def workshop(self) -> Workshop:
+        return Workshop(self.root, self.settings, self.state, Versions(self.state / "versions.json"))
 
     def log(self, task: str) -> Path:
         """Where a task that is no stage writes what its tools say; one file a task, the last run's."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import os
 import signal
 import sys
 import time
@@ -16,6 +18,8 @@ from pipelines.base import command
 from pipelines.base.errors import BoardOffline, CheckFailed, Interrupted, TritforgeError, UsageError
 from pipelines.base.files import write_json
 from pipelines.commands.context import Context
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def execute(
@@ -31,6 +35,7 @@ def execute(
     """Runs one task and returns its exit status. Nothing is raised, and nothing of ours exits elsewhere."""
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
+    _end_with_parent()
     result: dict[str, Any] = {}
     failure: TritforgeError | None = None
     trace = ""
@@ -111,6 +116,9 @@ def print_error(failure: TritforgeError, trace: str = "") -> None:
 def show_plan(task: str, result: Mapping[str, Any]) -> None:
     for stage in result["stages"]:
         print(f"{stage['name']}: {'cached' if stage['cached'] else 'would run'}{_because(stage)}")
+    for stage in result.get("details", []):
+        if not stage["cached"]:
+            print(f"  stage {stage['name']}: would run{_because(stage)}")
     for step in result.get("steps", []):
         print(f"would {step}")
     if not result["stages"] and not result.get("steps"):
@@ -156,6 +164,16 @@ def _internal(task: str, error: Exception, trace: str, context: Context | None) 
         hint="please report it with the traceback" + (" in the log" if log else " that --debug shows"),
         log=log,
     )
+
+
+def _end_with_parent() -> None:
+    """A task that a nightly started ends when that nightly is killed, instead of holding the board without a reader."""
+    parent = os.environ.pop("TRITFORGE_PARENT", "")
+    if not parent or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if str(os.getppid()) != parent:  # it was faster than this call
+        raise SystemExit(Interrupted.status)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

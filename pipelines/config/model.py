@@ -49,6 +49,7 @@ class RandomSource(Strict):
 
     kind: Literal["random"]
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)]
+    tokenizer: PathText  # of a model that fits in the vocabulary, so that a text can be put in
 
 
 class Calibration(Strict):

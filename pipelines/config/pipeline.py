@@ -50,6 +50,9 @@ class Pipeline(Strict):
     prompts: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     tokens: Annotated[int, Field(ge=1, le=2048)] = 32
     jobs: Annotated[int, Field(ge=1, le=16)] = 2  # stages at once
+    # A board is asked again when its last answer is older than this, also if nothing was built anew in between; until
+    # then an interrupted night goes on where it stood.
+    fresh_hours: Annotated[float, Field(gt=0, le=720)] = 12
     stages: Annotated[list[PipelineStage], Field(min_length=1)]
     regression: Regression = Regression()
     keep_releases: Annotated[int, Field(ge=1, le=365)] = 7  # on this machine, and what they are made of

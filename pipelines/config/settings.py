@@ -151,12 +151,12 @@ class Settings:
         return path if path.is_absolute() else self.root / path
 
     def _check_context(self, choice: Choice) -> None:
-        largest = choice.bitstream.shell.parameters.get("MAX_CONTEXT")
-        if largest is not None and choice.model.context > largest:
+        largest = choice.bitstream.shell.parameters.get("MAX_POSITIONS", formats.MAX_CONTEXT_BOARD)
+        if choice.model.context > largest:
             raise self.models[choice.model.name].fault(
                 ("context",),
                 f"context is {choice.model.context}, but bitstream '{choice.bitstream.name}' is built for {largest}",
-                hint="lower the context, or raise shell.parameters.MAX_CONTEXT of the bitstream",
+                hint="lower the context, or raise shell.parameters.MAX_POSITIONS of the bitstream",
             )
 
     def _check_memory(self, choice: Choice) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +17,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import Interrupted, StoreError, ToolFailed, TritforgeError
 from pipelines.base.files import read_json, sha256_file
 from pipelines.engine import provenance
+from pipelines.engine.schedule import run_all
 from pipelines.engine.stage import Build, Inputs, Stage, difference, inputs_of, key_of
 from pipelines.engine.store import Artefact, Store, remove_tree
 
@@ -103,54 +103,37 @@ def run(
     cached (into the same store; for tests of reproducibility see ``repro``). Raises Interrupted on Ctrl-C.
     """
     ordered = in_order(stages)
-    outcomes = {stage.name: Outcome(stage.name) for stage in ordered}
-    waiting = {stage.name: stage for stage in ordered}
-    finished: queue.Queue[str] = queue.Queue()
-    running: set[str] = set()
-    done: set[str] = set()
+    by_name = {stage.name: stage for stage in ordered}
+    outcomes = {name: Outcome(name) for name in by_name}
     commit = _Once(lambda: provenance.commit_of(root))
 
-    def work(stage: Stage) -> None:
-        outcome = outcomes[stage.name]
+    def may_run(name: str) -> bool:
+        for below in by_name[name].upstream:
+            if outcomes[below.name].artefact is None:
+                outcomes[name].skipped = True
+                outcomes[name].reason = f"'{below.name}' did not pass"
+                return False
+        return True
+
+    def work(name: str) -> None:
+        outcome = outcomes[name]
         try:
-            _run_one(stage, outcome, outcomes, store, console, commit, again)
+            _run_one(by_name[name], outcome, outcomes, store, console, commit, again)
         except TritforgeError as error:
             outcome.error = error
         except BaseException as error:  # a fault of ours in a builder: reported, not lost with the thread
             outcome.error = ToolFailed(
-                f"stage '{stage.name}': a fault in tritforge itself: {type(error).__name__}: {error}",
-                hint="please report it with --debug's traceback",
+                f"stage '{name}': a fault in tritforge itself: {type(error).__name__}: {error}",
+                hint="please report it, with the traceback of --debug",
             )
             outcome.error.__cause__ = error
-        finally:
-            finished.put(stage.name)
 
     try:
-        while len(done) < len(ordered):
-            for name, stage in list(waiting.items()):
-                below = [outcomes[other.name] for other in stage.upstream]
-                if any(other.error is not None or other.skipped for other in below):
-                    outcomes[name].skipped = True
-                    failed = next(other.name for other in below if other.error is not None or other.skipped)
-                    outcomes[name].reason = f"'{failed}' did not pass"
-                    del waiting[name]
-                    done.add(name)
-                elif len(running) < jobs and all(other.name in done for other in stage.upstream):
-                    del waiting[name]
-                    running.add(name)
-                    # Daemons: Ctrl-C must not wait for Python code in a builder.
-                    threading.Thread(target=work, args=(stage,), name=f"stage {name}", daemon=True).start()
-            if not running:
-                continue
-            name = finished.get()
-            running.discard(name)
-            done.add(name)
+        waits_for = {name: [below.name for below in stage.upstream] for name, stage in by_name.items()}
+        run_all(list(by_name), waits_for, may_run, work, jobs=jobs)
     except KeyboardInterrupt:
         command.stop_all_tools()
-        raise Interrupted(
-            f"interrupted during {', '.join(sorted(running)) or 'the start'}",
-            hint="finished stages are kept; the same command goes on from there",
-        ) from None
+        raise Interrupted("interrupted", hint="finished stages are kept; the same command goes on from there") from None
     finally:
         store.hashes.save()
     return [outcomes[stage.name] for stage in ordered]
@@ -197,10 +180,9 @@ def _digest(outcome: Outcome) -> str:
 
 
 def _reason(stage: Stage, inputs: Inputs, store: Store) -> str:
-    key = key_of(stage.name, inputs)
-    known = store.record(key)
-    if known is not None:
-        return f"its artefact is not whole: {store.damage(store._artefact(known)) or 'it was repaired meanwhile'}"
+    damage = store.damage_of(key_of(stage.name, inputs))
+    if damage is not None:
+        return f"its artefact is not whole: {damage}"
     latest = store.latest(stage.name)
     if latest is None:
         return "it was never built here"
@@ -254,7 +236,7 @@ def _run_one(
         out.mkdir()
         try:
             with console.activity(stage.name, expected_s=expected) as activity:
-                stage.build(Build(out, below, Deadline.after(stage.deadline_s), log, activity))
+                measured = stage.build(Build(out, below, Deadline.after(stage.deadline_s), log, activity))
             _unchanged(stage, inputs, store)
             finished = datetime.now(UTC)
             outcome.elapsed_s = (finished - started).total_seconds()
@@ -266,6 +248,7 @@ def _run_one(
                 "toolchain": toolchain,
                 "elapsed_s": round(outcome.elapsed_s, 3),
                 "built_on": finished.timestamp(),
+                "measured": dict(measured or {}),
             }
             listing = {
                 path.relative_to(out).as_posix(): (sha256_file(path), path.stat().st_size)

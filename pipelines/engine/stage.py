@@ -37,7 +37,9 @@ class Stage:
     """One build step. ``name`` tells it from all others of this checkout, such as ``bitstream-emu1``."""
 
     name: str
-    build: Callable[[Build], None] = field(compare=False)
+    # Fills ``Build.out``. What it returns was measured while building (times, memory): kept in the record and no part
+    # of the artefact, which must be the same whenever it is made.
+    build: Callable[[Build], Mapping[str, Any] | None] = field(compare=False)
     # Paths as they are shown and hashed (relative to the repository where they lie in it) to where they are.
     files: Mapping[str, Path] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)  # JSON values of the configuration

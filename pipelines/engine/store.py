@@ -96,6 +96,11 @@ class Store:
                 return f"{name} is missing"
         return None
 
+    def damage_of(self, key: str) -> str | None:
+        """What is wrong with the artefact that was built under a key; None when none was, or nothing is wrong."""
+        record = self.record(key)
+        return self.damage(self._artefact(record)) if record is not None else None
+
     def latest(self, stage: str) -> dict[str, Any] | None:
         """The record that a stage was last built or used with: what its inputs are compared to."""
         try:
