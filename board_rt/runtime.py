@@ -259,8 +259,8 @@ def memory_plan(library, params_path, context=None):
 class Runtime:
     """One conversation with one model.
 
-    ``library`` is ``libtritforge.so``; ``release_dir`` a folder with ``weights/params.tfp``, ``weights/weights.tfs`` and
-    ``weights/embedding.f16`` (or with the three files themselves). ``context`` None is the largest of the release.
+    ``library`` is ``libtritforge.so``; ``release_dir`` a folder with ``weights/params.tfp``, ``weights/weights.tfs``
+    and ``weights/embedding.f16`` (or with the three files themselves). ``context`` None is the release's largest.
     ``mmio`` (:class:`MmioOptions`) is needed for that backend only; ``deadline_ms`` bounds each group of transfers.
     Raises a :class:`RuntimeFailure` of the class that fits. A context manager; close() may be called twice.
     """
@@ -339,8 +339,13 @@ class Runtime:
         token = ctypes.c_uint32()
         self._call(
             self._lib.tf_sample(
-                self._open_handle(), ctypes.addressof(logits), ids, len(seen), ctypes.byref(sampler._options),
-                ctypes.byref(sampler._state), ctypes.byref(token),
+                self._open_handle(),
+                ctypes.addressof(logits),
+                ids,
+                len(seen),
+                ctypes.byref(sampler._options),
+                ctypes.byref(sampler._state),
+                ctypes.byref(token),
             )  # fmt: skip
         )
         return token.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def compile_c(
     """Compiles C sources into one file. ``flags`` come last, so they can add to or undo the common ones."""
     machine = _target(target)
     command: list[str]
-    # zig compares paths in its cache: relative ones keep the folder's name out of the result
+    # zig's local cache would otherwise appear in the current folder
     cache = output.parent.resolve() / f".{output.name}.zig"
     if compiler == "zig":
         if importlib.util.find_spec("ziglang") is None:
@@ -109,10 +110,7 @@ def compile_c(
         log=log,
         env={"ZIG_LOCAL_CACHE_DIR": str(cache)} if compiler == "zig" else None,
     )
-    if cache.is_dir():
-        import shutil
-
-        shutil.rmtree(cache)
+    shutil.rmtree(cache, ignore_errors=True)
     return output
 
 
@@ -129,10 +127,10 @@ def build(target: str, out: Path, *, deadline: Deadline, log: Path, compiler: Co
     """
     machine = _target(target)
     library = out / machine.library
-    shared = ("-shared", *RELEASE_FLAGS)
+    shared = ["-shared", *RELEASE_FLAGS]
     if "macos" in target:
         # the linker's own name of the library must not be the folder it was built in
-        shared += (f"-Wl,-install_name,@rpath/{machine.library}",)
+        shared.append(f"-Wl,-install_name,@rpath/{machine.library}")
     compile_c(target, runtime_sources(), library, deadline=deadline, log=log, compiler=compiler, flags=shared)
     if "macos" not in target:
         check_library(library, target)

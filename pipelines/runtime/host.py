@@ -16,7 +16,7 @@ from pipelines.golden.float32 import F32
 
 TraceReport = Callable[[str, int, npt.NDArray[np.generic]], None]
 
-_DTYPES = {"f": np.dtype("<f4"), "i": np.dtype("<i4"), "b": np.dtype("i1")}
+_DTYPES: dict[str, np.dtype[Any]] = {"f": np.dtype("<f4"), "i": np.dtype("<i4"), "b": np.dtype("i1")}
 
 
 @contextlib.contextmanager
@@ -77,9 +77,7 @@ class HostRuntime:
         if report is None:
             self.native.trace(None)
             return
-        self.native.trace(
-            lambda name, layer, kind, data: report(name, layer, np.frombuffer(data, dtype=_DTYPES[kind]))
-        )
+        self.native.trace(lambda name, layer, kind, data: report(name, layer, np.frombuffer(data, dtype=_DTYPES[kind])))
 
 
 def memory_plan(library: Path, params: Path, context: int | None = None) -> dict[str, int]:

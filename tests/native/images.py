@@ -81,8 +81,18 @@ def write_image(model: GoldenModel, folder: Path, max_transfer_bytes: int = (1 <
                 data = header + slot + pack_rows(codes[row : row + rows]).tobytes()
                 entries.append(
                     formats.TransferEntry(
-                        layer, formats.GROUPS.index(group), port, piece, len(stream), len(data), row, rows, length,
-                        int(piece == 0), 8 if piece == 0 else 0, zlib.crc32(data),
+                        layer,
+                        formats.GROUPS.index(group),
+                        port,
+                        piece,
+                        len(stream),
+                        len(data),
+                        row,
+                        rows,
+                        length,
+                        int(piece == 0),
+                        8 if piece == 0 else 0,
+                        zlib.crc32(data),
                     )  # fmt: skip
                 )
                 stream.extend(data)
