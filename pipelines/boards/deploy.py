@@ -1,0 +1,188 @@
+"""A release onto a board as one transaction: either it is current at the end, or nothing changed.
+
+The phases, in their order, are in ``PHASES``. Until ``activate`` everything happens in the board's staging folder and
+among its content-addressed objects, which no release refers to yet; ``activate`` is one rename. A cut at any point
+leaves the old release current, and the same command goes on from what has arrived.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.base.deadline import Deadline
+from pipelines.base.errors import TransferError, TritforgeError, Unshippable, worst_status
+from pipelines.boards import preflight
+from pipelines.boards.access import Address
+from pipelines.boards.connection import Connection
+from pipelines.boards.release import LocalRelease, Part
+from pipelines.boards.session import exclusive
+from pipelines.config.board import Board
+
+PHASES = (
+    "connect", "lease", "compare", "preflight", "missing", "upload", "assemble", "hashes", "signature", "smoke",
+    "activate", "done",
+)  # fmt: skip
+SLOWEST_BYTES_PER_S = 100_000  # an upload slower than this is taken for a broken connection
+DEPLOY_S = 600.0
+SMOKE_S = 300.0
+Phase = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What a deploy did. ``seconds`` counts from when the connection stood."""
+
+    board: str
+    release: str
+    previous: str | None
+    bytes_sent: int
+    bytes_total: int
+    seconds: float
+    smoke: dict[str, Any]
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "board": self.board,
+            "release": self.release,
+            "previous": self.previous,
+            "bytes_sent": self.bytes_sent,
+            "bytes_total": self.bytes_total,
+            "seconds": round(self.seconds, 3),
+            "smoke": self.smoke,
+        }
+
+
+def deploy(
+    board: Board,
+    address: Address,
+    release: LocalRelease,
+    known_hosts: Path,
+    *,
+    deadline: Deadline | None = None,
+    on_phase: Phase = lambda _: None,
+    on_bytes: Callable[[int, int], None] = lambda done, total: None,
+) -> Deployed:
+    """Brings ``release`` onto the board and makes it current.
+
+    ``on_phase`` is called as each phase begins, ``on_bytes`` with bytes sent and bytes to send. Raises the error of the
+    phase that failed: HostKeyChanged, BoardOffline, BoardBusy, BoardUnfit, BoardDiskFull, SignatureError, PlTimeout,
+    Unshippable (status 4), TransferError (5), MismatchError (1).
+    """
+    refuse_wrong_kind(board, release)
+    deadline = deadline or Deadline.after(DEPLOY_S + release.bytes / SLOWEST_BYTES_PER_S)
+    on_phase("connect")
+    connection = Connection(address, known_hosts, deadline)
+    with contextlib.closing(connection):
+        started = time.monotonic()
+        on_phase("lease")
+        with exclusive(connection, board.root, f"deploy {release.id[:12]}", board.lease_s, deadline) as session:
+            on_phase("compare")
+            same = session.request("unchanged", {"release": release.id, "signature": release.signature})
+            if same.get("unchanged"):
+                on_phase("done")
+                return Deployed(
+                    board.name, release.id, release.id, 0, release.bytes, time.monotonic() - started, {"cached": True}
+                )
+            on_phase("preflight")
+            facts = session.request("facts")
+            preflight.refuse(
+                [
+                    *preflight.system_checks(board, facts),
+                    *preflight.memory_checks(board, facts, release.contiguous_bytes),
+                ],
+                board.name,
+            )
+            on_phase("missing")
+            files = {part.sha256: part for part in release.parts}
+            found = session.request("missing", {"digests": sorted(files)}, deadline=deadline)
+            missing: dict[str, int] = found["missing"]
+            to_send = sum(files[digest].bytes - have for digest, have in missing.items())
+            preflight.refuse([preflight.disk_check(found, to_send)], board.name)
+            on_phase("upload")
+            sent = 0
+            for digest in sorted(missing, key=lambda digest: files[digest].bytes):
+
+                def count(chunk: int) -> None:
+                    nonlocal sent
+                    sent += chunk
+                    on_bytes(sent, to_send)
+
+                _check_source(release, files[digest])
+                session.upload(digest, release.folder / files[digest].name, missing[digest], deadline, count)
+            on_phase("assemble")
+            session.request(
+                "assemble", {"release": release.id, "manifest": release.manifest, "signature": release.signature}
+            )
+            on_phase("hashes")
+            session.request("check", {"release": release.id}, deadline=deadline)
+            on_phase("signature")
+            session.request("signature", {"release": release.id, "identity": release.identity})
+            on_phase("smoke")
+            smoke = session.job("smoke", {}, seconds=SMOKE_S, release=release.id, staged=True, sudo=needs_root(board))
+            on_phase("activate")
+            done = session.request("activate", {"release": release.id, "keep": board.keep_releases})
+        on_phase("done")
+        return Deployed(
+            board.name, release.id, done["previous"], sent, release.bytes, time.monotonic() - started, smoke
+        )
+
+
+def needs_root(board: Board) -> bool:
+    """Whether jobs go through the board's one sudo rule: loading a bitstream and mapping its registers need root."""
+    return not board.emulated
+
+
+def refuse_wrong_kind(board: Board, release: LocalRelease) -> None:
+    """Raises Unshippable or TransferError for a release that is not for this board."""
+    if release.stand_in and not board.emulated:
+        raise Unshippable(
+            f"release {release.id[:12]} was made with a stand-in tool and may not go to {board.name}",
+            hint="build it with the real tool",
+        )
+    if release.board_kind and release.board_kind != board.kind:
+        raise TransferError(f"release {release.id[:12]} is for a board of kind {release.board_kind}, not {board.kind}")
+
+
+def _check_source(release: LocalRelease, part: Part) -> None:
+    path = release.folder / part.name
+    if not path.exists() or path.stat().st_size != part.bytes:
+        raise TransferError(
+            f"'{part.name}' of release {release.id[:12]} is not on this machine as the manifest says",
+            hint="invoke release builds it again",
+        )
+
+
+def many(names: Sequence[str], one: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
+    """``one`` for each board: the first as a canary, then, if that passed, the rest at once.
+
+    Each result has ``board`` and ``status``; a failed one ``error`` and ``exit_status``. Boards behind a failed canary
+    are ``skipped``, since what broke one would break them all.
+    """
+
+    def guarded(name: str) -> dict[str, Any]:
+        try:
+            return {"board": name, "status": "passed", "exit_status": 0, **one(name)}
+        except TritforgeError as error:
+            return {
+                "board": name,
+                "status": "failed",
+                "exit_status": error.status,
+                "error": {"class": type(error).__name__, "message": error.message, "hint": error.hint},
+            }
+
+    canary = guarded(names[0])
+    if canary["status"] != "passed":
+        skipped = [{"board": name, "status": "skipped", "exit_status": canary["exit_status"]} for name in names[1:]]
+        return [canary, *skipped]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return [canary, *pool.map(guarded, names[1:])]
+
+
+def worst(results: Sequence[dict[str, Any]]) -> int:
+    return worst_status([int(result["exit_status"]) for result in results])
