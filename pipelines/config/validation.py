@@ -69,8 +69,8 @@ def refuse_secrets(document: Document) -> None:
 def _config_error(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:
     faults = []
     for detail in error.errors(include_url=False):
-        path = _document_path(document.values, detail["loc"])
         of_key = detail["type"] == "extra_forbidden"
+        path = _document_path(document.values, detail["loc"], missing=detail["type"] == "missing")
         position = document.position(path, of_key=of_key)
         faults.append((position.line, position.column, f"{position}: {_words(detail, path, model)}"))
     faults.sort()
@@ -80,7 +80,7 @@ def _config_error(document: Document, model: type[BaseModel], error: ValidationE
     return ConfigError("\n".join(lines))
 
 
-def _document_path(values: Any, loc: tuple[str | int, ...]) -> KeyPath:
+def _document_path(values: Any, loc: tuple[str | int, ...], *, missing: bool) -> KeyPath:
     """pydantic's place without the names of union members, which stand in no file."""
     path: list[str | int] = []
     current = values
@@ -91,8 +91,8 @@ def _document_path(values: Any, loc: tuple[str | int, ...]) -> KeyPath:
         elif isinstance(current, list) and isinstance(step, int) and step < len(current):
             current = current[step]
             path.append(step)
-        elif i == len(loc) - 1 and isinstance(current, dict):
-            path.append(step)  # a key that is missing
+        elif missing and i == len(loc) - 1:
+            path.append(step)
     return tuple(path)
 
 
@@ -119,8 +119,8 @@ _BOUNDS = {
     "less_than": ("lt", "below {}"),
     "less_than_equal": ("le", "{} or less"),
     "multiple_of": ("multiple_of", "multiples of {}"),
-    "too_short": ("min_length", "{} entries or more"),
-    "too_long": ("max_length", "{} entries or less"),
+    "too_short": ("min_length", "lists of {} or more"),
+    "too_long": ("max_length", "lists of {} or less"),
     "string_too_short": ("min_length", "{} characters or more"),
     "string_too_long": ("max_length", "{} characters or less"),
 }
@@ -147,12 +147,18 @@ def _words(detail: ErrorDetails, path: KeyPath, model: type[BaseModel]) -> str:
     if kind in _BOUNDS:
         key, form = _BOUNDS[kind]
         bound = context.get(key)
+        if isinstance(detail["input"], list):
+            found = f"a list of {len(detail['input'])}"
         return f"'{name}' is {found}; allowed are {form.format(bound)}"
     if kind == "string_pattern_mismatch":
         return f"'{name}' is {found}; it must look like {context.get('pattern')}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        allowed = [entry.strip("'\" ") for entry in str(context.get("expected_tags", "")).split(",")]
-        return f"'{name}' must say its {context.get('discriminator')}; allowed are: {', '.join(allowed)}"
+        discriminator = str(context.get("discriminator", "")).strip("'")
+        allowed = _tags(model, discriminator)
+        near = nearest(str(context.get("tag", "")), allowed)
+        question = f" did you mean '{near}'?" if near else ""
+        said = f"is '{context['tag']}'" if "tag" in context else "is missing"
+        return f"'{name}.{discriminator}' {said};{question} allowed are: {', '.join(allowed)}"
     if kind in ("value_error", "assertion_error"):
         reason = str(context.get("error", detail["msg"]))
         return f"'{name}': {reason}" if name else reason
@@ -175,6 +181,25 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return "a list"
     return str(value)
+
+
+def _tags(model: type[BaseModel], discriminator: str) -> list[str]:
+    """Values of the key that tells the members of a union apart."""
+    tags: list[str] = []
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            found = node.get("discriminator")
+            if isinstance(found, dict) and found.get("propertyName") == discriminator:
+                tags.extend(found.get("mapping", {}))
+            for inner in node.values():
+                walk(inner)
+        elif isinstance(node, list):
+            for inner in node:
+                walk(inner)
+
+    walk(model.model_json_schema())
+    return list(dict.fromkeys(tags))
 
 
 def _fields_at(model: type[BaseModel], path: KeyPath) -> list[str]:
