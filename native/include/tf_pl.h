@@ -37,8 +37,9 @@ typedef struct tf_pl {
     void (*barrier)(void *self);
     /* Called between two polls of a status register: a simulation advances its clock here. `polls` counts from 0. */
     void (*wait)(void *self, uint32_t polls);
-    /* Time by the PL's side: simulated time of a simulation, real time of a board. */
+    /* Time by the PL's side: simulated time of a simulation, real time of a board; and letting some of it pass. */
     uint64_t (*time_ns)(void *self);
+    void (*pass_time)(void *self, uint32_t microseconds);
     /* What the driver did that hardware would not notice or not forgive, "" if nothing (simulations only). */
     const char *(*complaint)(void *self);
     void (*close)(void *self);

@@ -6,6 +6,9 @@
 #include "error.h"
 #include "ternary.h"
 
+/* Packed bytes, or bytes of K, below which one thread does the work alone: about 10 microseconds' worth. */
+#define WORTH_SHARING 32768
+
 typedef struct {
     const tf_image *image;
     const uint8_t *stream;
@@ -24,6 +27,13 @@ typedef struct {
     uint32_t layer, group, positions;
     const int32_t *m;
 } host;
+
+static void share(host *h, bool shared, tf_task task) {
+    if (shared)
+        tf_pool_run(h->pool, task, h);
+    else
+        task(h, 0, 1);
+}
 
 static int8_t *host_x(void *self, uint32_t layer, uint32_t group) {
     (void)layer, (void)group;
@@ -49,8 +59,10 @@ static tf_status host_matvec_start(void *self, uint32_t layer, uint32_t group) {
     host *h = self;
     h->layer = layer;
     h->group = group;
-    tf_ternary_set_x(h->ternary, h->x, tf_group_row_length(&h->image->header, group), h->pool);
-    tf_pool_run(h->pool, multiply_share, h);
+    uint32_t length = tf_group_row_length(&h->image->header, group);
+    bool shared = tf_group_rows(&h->image->header, group) * tf_row_bytes(length) >= WORTH_SHARING;
+    tf_ternary_set_x(h->ternary, h->x, length, shared ? h->pool : NULL);
+    share(h, shared, multiply_share);
     tf_mark(h->profiler, tf_wait_part(group));
     return TF_OK;
 }
@@ -102,7 +114,7 @@ static tf_status host_attention_start(void *self, uint32_t layer, uint32_t posit
     h->layer = layer;
     h->positions = positions;
     h->m = m;
-    tf_pool_run(h->pool, attend_share, h);
+    share(h, positions * h->image->header.hidden >= WORTH_SHARING, attend_share);
     tf_mark(h->profiler, TF_PART_WAIT_ATTENTION);
     return TF_OK;
 }

@@ -14,6 +14,7 @@ typedef struct {
     void *library;
     tritforge_rtl *pl;
     uint8_t *memory;
+    uint32_t clock_khz;
     const char *(*kind)(void);
     void (*default_options)(tritforge_rtl_options *);
     tritforge_rtl *(*create)(const tritforge_rtl_options *, char *, size_t);
@@ -25,6 +26,7 @@ typedef struct {
     void (*invalidate)(tritforge_rtl *, uint64_t, uint64_t);
     void (*barrier)(tritforge_rtl *);
     uint64_t (*wait)(tritforge_rtl *, uint64_t);
+    void (*advance)(tritforge_rtl *, uint64_t);
     uint64_t (*time_ns)(const tritforge_rtl *);
     const char *(*complaint)(tritforge_rtl *);
 } simulated;
@@ -62,6 +64,11 @@ static void simulated_wait(void *self, uint32_t polls) {
     s->wait(s->pl, WAIT_CYCLES);
 }
 
+static void simulated_pass_time(void *self, uint32_t microseconds) {
+    simulated *s = self;
+    s->advance(s->pl, (uint64_t)microseconds * s->clock_khz / 1000);
+}
+
 static uint64_t simulated_time_ns(void *self) {
     simulated *s = self;
     return s->time_ns(s->pl);
@@ -94,6 +101,7 @@ static tf_status find_functions(simulated *s, const char *path) {
     FIND(invalidate, "invalidate");
     FIND(barrier, "barrier");
     FIND(wait, "wait");
+    FIND(advance, "advance");
     FIND(time_ns, "time_ns");
     FIND(complaint, "complaint");
 #undef FIND
@@ -116,6 +124,7 @@ static tf_status open_library(simulated *s, tf_pl *pl, const char *kind, const c
     options.scatter_gather = !simple_dma;
     options.attention_positions = shape->context <= TF_MAX_CONTEXT_BOARD ? TF_MAX_CONTEXT_BOARD : TF_MAX_CONTEXT;
     options.attention_head_dim = shape->head_dim;
+    s->clock_khz = options.clock_khz;
     s->pl = s->create(&options, reason, sizeof reason);
     if (!s->pl) return tf_fail(TF_STATUS_PL_UNFIT, "%s: %s", path, reason);
     s->memory = s->get_memory(s->pl);
@@ -143,6 +152,7 @@ tf_status tf_pl_open_library(tf_pl *pl, const char *kind, const char *path, cons
     pl->barrier = simulated_barrier;
     pl->wait = simulated_wait;
     pl->time_ns = simulated_time_ns;
+    pl->pass_time = simulated_pass_time;
     pl->complaint = simulated_complaint;
     pl->close = simulated_close;
     pl->default_deadline_ms = 120000; /* a group of the 0.7 B model takes seconds when the RTL runs in an emulated board */

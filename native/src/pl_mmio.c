@@ -92,6 +92,12 @@ static uint64_t board_time_ns(void *self) {
     return tf_now_ns();
 }
 
+static void board_pass_time(void *self, uint32_t microseconds) {
+    (void)self;
+    struct timespec left = {microseconds / 1000000, (long)(microseconds % 1000000) * 1000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
+}
+
 static const char *board_complaint(void *self) {
     (void)self;
     return "";
@@ -168,6 +174,7 @@ tf_status tf_pl_open_mmio(tf_pl *pl, const tf_mmio_options *mmio, const tf_memor
         .barrier = board_barrier,
         .wait = board_wait,
         .time_ns = board_time_ns,
+        .pass_time = board_pass_time,
         .complaint = board_complaint,
         .close = board_close,
         .default_deadline_ms = 2000,

@@ -1,6 +1,7 @@
 #include "pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -72,7 +73,12 @@ void tf_pool_run(tf_pool *pool, tf_task task, void *argument) {
         announce(pool);
     }
     task(argument, 0, pool->count);
-    while (pool->count > 1 && atomic_load_explicit(&pool->pending, memory_order_acquire)) relax();
+    for (int spin = 0; pool->count > 1 && atomic_load_explicit(&pool->pending, memory_order_acquire); spin++) {
+        if (spin < SPINS)
+            relax();
+        else
+            sched_yield(); /* the helper may be waiting for this very core */
+    }
 }
 
 tf_pool *tf_pool_open(unsigned threads) {

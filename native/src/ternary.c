@@ -83,7 +83,10 @@ void tf_ternary_set_x(tf_ternary *t, const int8_t *x, uint32_t row_length, tf_po
     t->row_bytes = tf_row_bytes(row_length);
     t->x = x;
     if (!t->vector) {
-        tf_pool_run(pool, make_sums, t);
+        if (pool)
+            tf_pool_run(pool, make_sums, t);
+        else
+            make_sums(t, 0, 1);
         return;
     }
     memset(t->plane, 0, sizeof t->plane);

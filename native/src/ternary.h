@@ -13,7 +13,7 @@ typedef struct tf_ternary tf_ternary;
 tf_ternary *tf_ternary_open(uint32_t largest_row_length, int plain);
 void tf_ternary_close(tf_ternary *ternary);
 
-/* Prepares x (row_length entries) for tf_ternary_rows. */
+/* Prepares x (row_length entries, which must stay) for tf_ternary_rows; by one thread without a pool. */
 void tf_ternary_set_x(tf_ternary *ternary, const int8_t *x, uint32_t row_length, tf_pool *pool);
 
 /* acc[r] = row r times x. Rows lie one after the other; `readable` is how many bytes may be read from `rows` on. */
