@@ -18,7 +18,8 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "hw" / "vivado"
 SOURCE_SUFFIXES = (".v", ".sv", ".vh", ".svh", ".mem")
 
 ARGUMENTS = (
-    "-mode", "batch", "-nojournal", "-notrace", "-log", "vivado.log", "-source", "scripts/build.tcl", "-tclargs", "settings.tcl",
+    "-mode", "batch", "-nojournal", "-notrace", "-log", "vivado.log",
+    "-source", "scripts/build.tcl", "-tclargs", "settings.tcl",
 )  # fmt: skip
 
 

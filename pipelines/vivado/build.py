@@ -1,8 +1,8 @@
 """Builds the bitstream of a design: find Vivado, run an attempt, judge it, leave the outputs.
 
-``build`` writes into ``out``, an empty folder, and either leaves everything there or raises. Attempts live in ``work``,
-each in a folder of its own that nobody changes afterwards; the newest few are kept, so that the log an error names can be
-read. ``out`` holds:
+``build`` writes into ``out``, an empty folder, and either leaves everything there or raises. Attempts live in
+``work``, each in a folder of its own that nobody changes afterwards; the newest few are kept, so that the log an error
+names can be read. ``out`` holds:
 
 ========================  ==============================================================================================
 ``tritforge.bit``         the bitstream; ``tritforge.bin`` the same, byte-swapped, for Linux' fpga_manager
@@ -135,7 +135,8 @@ def build(
     Vivado that releases are made with. ``sweep``: how many other strategies to try when timing is missed. ``vivado``:
     a build host; without it, the Vivado of this machine.
 
-    Raises ToolMissing, VersionMismatch, LicenceError, OutOfMemory, ToolTimeout, ToolFailed (exit status 3), GateError (1).
+    Raises GateError (exit status 1); ToolMissing, VersionMismatch, LicenceError, OutOfMemory, ToolTimeout and other
+    ToolFailed (3).
     """
     if out.exists() and any(out.iterdir()):
         raise ToolFailed(f"{out} is not empty")
@@ -170,7 +171,7 @@ def build(
         built = one.attempt(one.design)
         if built.payload_sha256 != candidate.payload_sha256:
             raise GateError(
-                f"strategy '{candidate.name}' gave other bits when built again alone: this Vivado does not build reproducibly",
+                f"strategy '{candidate.name}' gave other bits when built again alone: this Vivado is not reproducible",
                 hint="compare the runme.log of both attempts: the first phase with another checksum is where it begins",
                 log=log,
             )

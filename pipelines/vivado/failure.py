@@ -103,6 +103,10 @@ CAUSES = (
 )
 
 
+ONLY_REPEATS = ("Common 17-69", "Common 17-39", "tritforge")
+"""Errors that say that something failed, not what; ``tritforge`` is our own script's."""
+
+
 def logs_of(attempt: Path) -> list[Path]:
     """All logs, those of the runs first: the cause of a failure lies in the first of them that has one."""
     return sorted(attempt.rglob("runme.log"), key=lambda p: (p.parent.name != "synth_1", str(p))) + [
@@ -120,7 +124,8 @@ def diagnose(attempt: Path, *, status: int, log: Path | None) -> ToolFailed:
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         errors = [m for m in messages.parse(text, str(path.relative_to(attempt))) if m.severity == "ERROR"]
-        first = first or (errors[0] if errors else None)
+        telling = [m for m in errors if m.id not in ONLY_REPEATS]
+        first = first or (telling[0] if telling else None)
         if found is None:
             for cause in CAUSES:
                 match = cause.pattern.search(text)

@@ -174,13 +174,12 @@ def _timing(m: _Measurement, design: BitstreamDesign, facts: Facts) -> None:
         m.gate(f"{name}_slack", value is not None and value >= limit, value, limit, "ns", detail)
     # The tool's own words, asked for beside the report: two sources that must agree.
     disagreements = []
-    for fact, found in (
-        ("impl_1.WNS", report.setup_slack_ns if report else None), ("slack.setup", report.setup_slack_ns if report else None),
-        ("impl_1.WHS", report.hold_slack_ns if report else None), ("slack.hold", report.hold_slack_ns if report else None),
-    ):  # fmt: skip
-        said = facts.number(fact)
-        if said is None or found is None or abs(said - found) > SLACK_AGREES_NS:
-            disagreements.append(f"{fact} is {facts.get(fact) or 'empty'}, the report says {found}")
+    for statistic, name in (("WNS", "setup"), ("WHS", "hold")):
+        found = getattr(report, f"{name}_slack_ns") if report else None
+        for fact in (f"impl_1.{statistic}", f"slack.{name}"):
+            said = facts.number(fact)
+            if said is None or found is None or abs(said - found) > SLACK_AGREES_NS:
+                disagreements.append(f"{fact} is {facts.get(fact) or 'empty'}, the report says {found}")
     m.gate("slack_agrees_with_tool", not disagreements, len(disagreements), 0, "", "; ".join(disagreements))
     unclocked = report.unclocked_registers if report else None
     m.gate("unclocked_registers", unclocked == 0, unclocked, 0, "registers")

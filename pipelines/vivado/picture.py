@@ -56,8 +56,8 @@ def svg(handoff: Handoff, design: BitstreamDesign) -> str:
         "<style>.b{fill:#fff;stroke:#333}.t{fill:#111}.s{fill:#555}.bg{fill:#fff}"
         "@media(prefers-color-scheme:dark){.b{fill:#1d2126;stroke:#aaa}.t{fill:#eee}.s{fill:#aaa}.bg{fill:#111417}}</style>",
         '<rect class="bg" width="100%" height="100%"/>',
-        f'<text class="t" x="20" y="28" font-size="18">{escape(design.name)}: {design.clock_mhz:g} MHz, {escape(design.part)}, '
-        f"Vivado {escape(handoff.vivado_version)}</text>",
+        f'<text class="t" x="20" y="28" font-size="18">{escape(design.name)}: {design.clock_mhz:g} MHz, '
+        f"{escape(design.part)}, Vivado {escape(handoff.vivado_version)}</text>",
     ]
     for i, (label, colour) in enumerate(_COLOURS.items()):
         out.append(f'<rect x="{20 + i * 110}" y="42" width="14" height="4" fill="{colour}"/>')
@@ -97,6 +97,7 @@ def _wire(box: dict[str, tuple[int, int, int]], ports: dict[str, list[str]], mas
     bend = (x1 + x2) // 2
     title = f"{master} to {slave}"
     return (
-        f'<path d="M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}" fill="none" stroke="{_COLOURS[kind]}" stroke-width="1.5">'
+        f'<path d="M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}" fill="none" stroke="{_COLOURS[kind]}" '
+        'stroke-width="1.5">'
         f"<title>{escape(title)}</title></path>"
     )

@@ -80,7 +80,10 @@ class RemoteVivado:
         remote = cls(site, say=say)
         remote._home = remote._persistently(lambda c: remote._command(c, ["pwd"]), deadline).strip()
         remote._persistently(remote._install, deadline)
-        script = 'if [ "$1" != - ]; then . "$1" >/dev/null; fi; command -v vivado >/dev/null || exit 127; exec vivado -version'
+        script = (
+            'if [ "$1" != - ]; then . "$1" >/dev/null; fi; '
+            "command -v vivado >/dev/null || exit 127; exec vivado -version"
+        )
         status, banner = remote._persistently(
             lambda c: remote._status(c, ["sh", "-c", script, "version", site.settings64 or "-"]), deadline
         )

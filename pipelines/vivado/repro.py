@@ -20,7 +20,8 @@ from pipelines.vivado.settings import PROJECT
 
 # Text of an .xsa that says when or where it was made, not what it is.
 _DATES = re.compile(
-    rb'(?:TIMESTAMP|Date|Time|generatedOn|creationTime)"?\s*[=:]\s*"[^"]*"|\b\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d\S*',
+    rb'(?:TIMESTAMP|Date|Time|generatedOn|creationTime)"?\s*[=:]\s*"[^"]*"'
+    rb"|\b\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d\S*",
     re.I,
 )
 
@@ -49,7 +50,10 @@ def compare(one: Path, other: Path) -> list[Compared]:
 
 
 def first_differing_phase(one: str, other: str) -> str:
-    """``route_design: Initial Routing (1f0c9a3b, 77de01c2)``: the first phase of two logs whose checksum differs; "" if none."""
+    """The first phase of two logs whose checksum differs: ``route_design: Initial Routing (1f0c9a3b, 77de01c2)``.
+
+    Empty when no phase differs.
+    """
     for a, b in zip_longest(phases.parse(one), phases.parse(other)):
         if a is None or b is None:
             present = a or b

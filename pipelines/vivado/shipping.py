@@ -11,7 +11,7 @@ from pipelines.base.files import read_json
 def require_shippable(folder: Path, *, emulated: bool) -> None:
     """Checks the folder of a bitstream (``bitstream.json``, ``gates.json``).
 
-    Raises GateError when it has no gates or a failed one, and Unshippable when a stand-in made it and the board is real.
+    Raises GateError when it has no gates or a failed one; Unshippable when a stand-in made it and the board is real.
     """
     try:
         about = read_json(folder / "bitstream.json")

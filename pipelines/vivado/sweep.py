@@ -92,7 +92,10 @@ def run_candidate(builder: _Builder, name: str) -> Candidate:
 
 @contextlib.contextmanager
 def client(cluster: Cluster) -> Iterator[Any]:
-    """A Dask client for the configured cluster. Workers elsewhere need this checkout and the work folder on a shared disk."""
+    """A Dask client for the configured cluster.
+
+    Workers elsewhere need this checkout and the work folder under the same paths, on a shared disk.
+    """
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:

@@ -26,8 +26,8 @@ VERSION_QUESTION_S = 120.0
 """`vivado -version` takes seconds on a cold disk of an installation of 50 GB."""
 
 INSTALL_HINT = (
-    "install AMD Vivado (the free edition builds for the Zynq-7020) in an allowed version and put it on the PATH, or set "
-    f"{VARIABLE} to its settings64.sh, or name a build host; without any, the emulated board needs no Vivado: --board emu1"
+    "install AMD Vivado (the free edition builds for the Zynq-7020) in an allowed version and put it on the PATH, or "
+    f"set {VARIABLE} to its settings64.sh, or name a build host; the emulated board needs none of it: --board emu1"
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_MESSAGE = re.compile(r"^(ERROR|CRITICAL WARNING): (?:\[([A-Za-z_]+(?: [\w-]+)+)\] )?(.*)$")
+_MESSAGE = re.compile(r"^(ERROR|CRITICAL WARNING): (?:\[([A-Za-z_]+(?: [\w-]+)*)\] )?(.*)$")
 
 
 @dataclass(frozen=True)

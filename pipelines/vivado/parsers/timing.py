@@ -101,7 +101,8 @@ def _paths(text: str) -> list[Path]:
     """
     found = []
     pattern = re.compile(
-        r"^Slack(?: \((?:MET|VIOLATED)\))? ?:\s+(-?[\d.]+)ns  \((required time - arrival time|arrival time - required time)\)\n"
+        r"^Slack(?: \((?:MET|VIOLATED)\))? ?:\s+(-?[\d.]+)ns  "
+        r"\((required time - arrival time|arrival time - required time)\)\n"
         r"  Source:\s+(\S+)\n(?:\s+\(.*\n)?  Destination:\s+(\S+)\n((?:  .*\n)*)",
         re.M,
     )

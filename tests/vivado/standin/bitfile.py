@@ -1,4 +1,4 @@
-"""Writes a ``.bit``: the real header, then a configuration stream with sync word, id code, USR_ACCESS and filler frames."""
+"""Writes a ``.bit``: the real header, then a stream with sync word, id code, USR_ACCESS and filler frames."""
 
 from __future__ import annotations
 

@@ -163,9 +163,7 @@ class Vivado:
 
     def need(self) -> Project:
         if self.project is None:
-            raise TclError(
-                "[Common 17-53] User Exception: No open project. Please create or open a project before executing this command."
-            )
+            raise TclError("[Common 17-53] User Exception: No open project. Please create or open a project.")
         return self.project
 
     def none_found(self, what: str, pattern: str) -> str:
@@ -261,7 +259,7 @@ class Vivado:
             pairs = split(call.options["-dict"])
             if len(pairs) % 2 or len(call.words) != 1:
                 raise TclError("[Common 17-69] set_property -dict needs pairs and one object")
-            settings = list(zip(pairs[::2], pairs[1::2]))
+            settings = list(zip(pairs[::2], pairs[1::2], strict=True))
             target = call.words[0]
         else:
             if len(call.words) != 3:

@@ -488,7 +488,7 @@ class BlockDesign:
         master, slave = self.interface(f"{cell}/{interface}"), self.interface(end)
         if slave.width and master.width != slave.width:
             wrong.append(
-                f"[standin] /{cell}/{interface} is {master.width} bits wide, /{end} {slave.width}: half of the port is lost"
+                f"[standin] /{cell}/{interface} is {master.width} bits wide, /{end} {slave.width}: the rest is lost"
             )
         if master.burst > slave.burst:
             wrong.append(

@@ -26,7 +26,8 @@ def hwh(design: BlockDesign, version: str, timestamp: str, clock_factor: float =
     for inner, port in design.interface_nets:
         if port in design.ports:
             out.append(
-                f'    <BUSINTERFACE BUSNAME={quoteattr(inner.replace("/", "_"))} NAME={quoteattr(port)} TYPE="INITIATOR"/>'
+                f"    <BUSINTERFACE BUSNAME={quoteattr(inner.replace('/', '_'))} NAME={quoteattr(port)} "
+                'TYPE="INITIATOR"/>'
             )
     out.append("  </EXTERNALINTERFACES>\n\n  <MODULES>")
     for name in design.cells:
@@ -68,7 +69,7 @@ def _module(design: BlockDesign, name: str, clock_factor: float) -> list[str]:
         types = ("INITIATOR", "TARGET") if interface.kind == "axis" else ("MASTER", "SLAVE")
         out.append(
             f"        <BUSINTERFACE BUSNAME={quoteattr(net[0].replace('/', '_'))} NAME={quoteattr(interface.name)} "
-            f'TYPE="{types[0] if interface.mode == "master" else types[1]}" VLNV={quoteattr(_KIND_VLNV[interface.kind])}/>'
+            f'TYPE="{types[0 if interface.mode == "master" else 1]}" VLNV={quoteattr(_KIND_VLNV[interface.kind])}/>'
         )
     out.append("      </BUSINTERFACES>")
     ranges = []

@@ -1,5 +1,7 @@
 """The project: files, runs and their order, and what each step leaves on disk."""
 
+# ruff: noqa: E501  lines are as long as the tool prints them
+
 from __future__ import annotations
 
 import hashlib
@@ -158,9 +160,23 @@ class Project:
             if to_step != "write_bitstream":
                 raise TclError("[standin] the implementation run must be launched to write_bitstream")
             self._check_constraints()
+            self.dump()
         run.launched_to = to_step or "synth_design"
         run.status = "Running..."
         run.progress = "5%"
+
+    def dump(self) -> None:
+        """What is built, as the stand-in understood it: compared with a reviewed golden file by the tests."""
+        assert self.design is not None
+        content = {
+            "part": self.part,
+            "parameters": self.parameters,
+            "project": self.properties,
+            "top": self.top,
+            "runs": {name: dict(sorted(run.properties.items())) for name, run in sorted(self.runs.items())},
+            **self.design.dump(),
+        }
+        (self.folder / f"{self.name}.design.json").write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
 
     def _check_constraints(self) -> None:
         found = []
@@ -197,7 +213,7 @@ class Project:
         log += self._synthesis(run) if run.kind == "synthesis" else self._implementation(run, folder)
         (folder / "runme.log").write_text(log)
         if run.progress != "100%" and "crash" not in self.faults:
-            self.says.append(f"ERROR: [Common 17-69] Command failed: Run '{name}' has failed. Unable to open")
+            self.says.append(f"WARNING: [Vivado 12-8222] Failed run(s) : '{name}'")
 
     def _synthesis(self, run: Run) -> str:
         log = f"Command: synth_design -top {self.top} -part {self.part}\nStarting synth_design\n"
@@ -402,7 +418,6 @@ class Project:
         folder.mkdir(parents=True)
         factor = 0.8 if "wrong_handoff" in self.faults else 1.0
         (folder / f"{design.name}.hwh").write_text(handoff.hwh(design, self.version, self.date(), factor))
-        (self.folder / f"{self.name}.design.json").write_text(json.dumps(design.dump(), indent=2) + "\n")
         self.generated = True
 
     def make_wrapper(self) -> Path:

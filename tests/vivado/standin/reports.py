@@ -3,6 +3,8 @@
 ASSUMPTION A09: the layouts follow reports of 2018.3 to 2024.2 as published; only the parts that are parsed are filled.
 """
 
+# ruff: noqa: E501  lines are as long as the tool prints them
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -149,7 +151,7 @@ def timing_summary(h: Heading, f: Figures, command: str) -> str:
         for i, (name, _) in enumerate(CHECKS, 1)
     ]
     text += "\n".join(titles) + "\n"
-    for title, (name, sentence) in zip(titles, CHECKS):
+    for title, (name, sentence) in zip(titles, CHECKS, strict=True):
         n = counts.get(name, 0)
         verb, noun = ("is", sentence.replace("pins", "pin", 1)) if n == 1 else ("are", sentence)
         text += f"\n{title}\n{'-' * len(title)}\n There {verb} {n} {noun}{' (HIGH)' if n else ''}\n\n"
@@ -206,7 +208,9 @@ def clocks(h: Heading, f: Figures, command: str) -> str:
 def _dashed(columns: list[tuple[str, int]], rows: list[list[str]]) -> str:
     head = "  ".join(f"{name:<{width}}" for name, width in columns)
     rule = "  ".join("-" * width for _, width in columns)
-    body = "\n".join("  ".join(f"{cell:<{width}}" for cell, (_, width) in zip(row, columns)) for row in rows)
+    body = "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, (_, width) in zip(row, columns, strict=True)) for row in rows
+    )
     return f"{head}\n{rule}\n{body}\n"
 
 
@@ -241,7 +245,7 @@ def cdc(h: Heading, f: Figures, command: str) -> str:
     if f.unsafe:
         rows.append(["Critical", f.clock, "clk_fpga_1", "No Common Primary Clock", "None", "12", "0", "12", "0", "12"])
     widths = [max(len(name), width, *(len(row[i]) for row in rows)) for i, (name, width) in enumerate(columns)]
-    return text + _dashed([(name, w) for (name, _), w in zip(columns, widths)], rows)
+    return text + _dashed([(name, w) for (name, _), w in zip(columns, widths, strict=True)], rows)
 
 
 def _box(header: list[str], rows: list[list[str]], left: int = 1) -> str:
@@ -250,7 +254,7 @@ def _box(header: list[str], rows: list[list[str]], left: int = 1) -> str:
 
     def line(cells: list[str], center: bool = False) -> str:
         parts = []
-        for i, (cell, width) in enumerate(zip(cells, widths)):
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
             parts.append(f" {cell:^{width}} " if center else f" {cell:<{width}} " if i < left else f" {cell:>{width}} ")
         return "|" + "|".join(parts) + "|"
 
