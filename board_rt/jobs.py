@@ -1,0 +1,240 @@
+"""What a release does on a board: smoke, generate, verify. Each is a process; options come in, JSON lines go out.
+
+The first line of stdin is the options. stdin then stays open for as long as somebody wants the result: at its end the
+process ends at once, also when the circuits hang and no line of Python would run again.
+"""
+
+import json
+import os
+import sys
+import threading
+
+from board_rt.faults import Fault
+
+
+def send(value):
+    """One JSON line to whoever started the job."""
+    os.write(1, (json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def run(name):
+    """Runs a job in the current folder, which is a release. Returns an exit status."""
+    job = JOBS.get(name)
+    if job is None:
+        send({"fault": Fault("UsageError", "there is no job '{}'".format(name)).as_json()})
+        return 2
+    stdin = sys.stdin.buffer
+    options = json.loads(stdin.readline().decode("utf-8"))
+
+    def watch():
+        while os.read(stdin.fileno(), 4096):
+            pass
+        os._exit(3)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        send({"result": job(options)})
+        return 0
+    except Fault as fault:
+        send({"fault": fault.as_json()})
+        return 1
+
+
+def smoke(options):
+    """Content id, clock, one token, and every word that the circuits returned for it against this CPU's own product."""
+    from board_rt.machine import Machine
+
+    folder = os.getcwd()
+    with Machine(folder) as machine:
+        found = machine.check_circuits()
+        token = machine.runtime.shape.bos
+        seen = collected(machine.runtime, token)
+        complaint = machine.runtime.complaint() if machine.backend == "rtl" else ""
+        open_s = machine.runtime.open_s
+    if complaint:
+        raise Fault("BoardUnfit", "the circuits' DMAs complain: {}".format(complaint))
+    with Machine(folder, backend="host") as machine:
+        expected = collected(machine.runtime, token)
+    words = 0
+    for (point, layer), data in expected.items():
+        if point.endswith("_acc"):
+            words += len(data) // 4
+        if seen.get((point, layer)) != data:
+            raise Fault(
+                "MismatchError",
+                "the smoke run's first token differs at '{}'{}".format(point, "" if layer < 0 else ", layer %d" % layer),
+                "'invoke verify' says which word and why",
+            )
+    return dict(found, circuit_words=words, open_s=round(open_s, 3))
+
+
+def collected(runtime, token):
+    """{(trace point, layer): bytes} of one token."""
+    seen = {}
+
+    def report(point, layer, kind, data):
+        seen[(point, layer)] = data
+
+    runtime.trace(report)
+    runtime.forward(token)
+    runtime.trace(None)
+    return seen
+
+
+def generate(options):
+    """Text from a prompt, piece by piece as it is computed: events ``{"text": …}``."""
+    import time
+
+    from tokenizers import Tokenizer
+
+    from board_rt.machine import Machine
+    from board_rt.runtime import Sampler
+
+    tokenizer = Tokenizer.from_file("tokenizer.json")
+    sampler = Sampler(
+        temperature=options.get("temperature", 0.0),
+        top_k=options.get("top_k", 0),
+        top_p=options.get("top_p", 1.0),
+        repetition_penalty=options.get("repetition_penalty", 1.0),
+        seed=options.get("seed", 0),
+    )
+    with Machine(os.getcwd()) as machine:
+        machine.check_circuits()
+        runtime = machine.runtime
+        said = [runtime.shape.bos, *tokenizer.encode(options["prompt"], add_special_tokens=False).ids]
+        if len(said) > runtime.shape.context:
+            raise Fault(
+                "UsageError",
+                "the prompt has {} tokens, the context is {}".format(len(said), runtime.shape.context),
+                "give a shorter prompt",
+            )
+        prompt_tokens = len(said)
+        started = time.monotonic()
+        for token in said:
+            logits = runtime.forward(token)
+        prefill_s = time.monotonic() - started
+        stream = TextStream(tokenizer)
+        started = time.monotonic()
+        while len(said) - prompt_tokens < options["tokens"]:
+            token = runtime.sample(logits, sampler, said)
+            said.append(token)
+            if token == runtime.shape.eos:
+                break
+            piece = stream.add(token)
+            if piece:
+                send({"text": piece})
+            if runtime.position >= runtime.shape.context:
+                break
+            if len(said) - prompt_tokens < options["tokens"]:
+                logits = runtime.forward(token)
+        rest = stream.end()
+        if rest:
+            send({"text": rest})
+        decode_s = time.monotonic() - started
+        profile = runtime.profile()
+    return {
+        "ids": said[prompt_tokens:],
+        "prompt_tokens": prompt_tokens,
+        "prefill_s": prefill_s,
+        "decode_s": decode_s,
+        "backend": machine.backend,
+        "profile": profile,
+    }
+
+
+class TextStream:
+    """Token ids to text, where a character may take several tokens."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.ids = []
+        self.shown = ""
+
+    def add(self, token):
+        self.ids.append(token)
+        text = self.tokenizer.decode(self.ids)
+        if text.endswith("\ufffd"):  # the middle of a character: wait for the rest
+            return ""
+        piece, self.shown = text[len(self.shown) :], text
+        return piece
+
+    def end(self):
+        return self.tokenizer.decode(self.ids)[len(self.shown) :]
+
+
+def verify(options):
+    """The battery: each prompt's tokens, then greedy ones, with a hash of the logits at every step.
+
+    Options: ``sequences`` [{ids, steps}]; ``backend`` (None: the release's circuits); ``follow``: token ids are given for
+    all steps instead of taken greedily. For steps listed in ``trace`` ([sequence, step] pairs, or "all") the hash of every
+    trace point is sent, for those in ``data`` its bytes, for those in ``full`` the logits.
+    Events: {sequence, step, token, logits (SHA-256), next} and {sequence, step, point, layer, type, data|sha256}.
+    """
+    import base64
+    import hashlib
+    import zlib
+
+    from board_rt.machine import Machine
+    from board_rt.runtime import Sampler
+
+    def wanted(key, sequence, step):
+        chosen = options.get(key) or []
+        return chosen == "all" or [sequence, step] in chosen
+
+    def packed(data):
+        return base64.b64encode(zlib.compress(data, 1)).decode("ascii")
+
+    with Machine(os.getcwd(), backend=options.get("backend")) as machine:
+        circuits = machine.check_circuits()
+        runtime = machine.runtime
+        steps = 0
+        for number, sequence in enumerate(options["sequences"]):
+            if number:
+                runtime.reset()
+            ids = sequence["ids"]
+            token = ids[0]
+            for step in range(sequence["steps"]):
+                data, hashes = wanted("data", number, step), wanted("trace", number, step)
+                digest = hashlib.sha256()
+                if data or hashes:
+
+                    def report(point, layer, kind, raw, data=data, step=step, number=number, digest=digest):
+                        digest.update(raw)
+                        if data:
+                            send({"sequence": number, "step": step, "point": point, "layer": layer, "type": kind,
+                                  "data": packed(raw)})  # fmt: skip
+
+                    runtime.trace(report)
+                logits = runtime.forward(token)
+                if data or hashes:
+                    runtime.trace(None)
+                raw = bytes(logits)
+                following = runtime.sample(logits, Sampler(), ())
+                event = {
+                    "sequence": number,
+                    "step": step,
+                    "token": token,
+                    "logits": hashlib.sha256(raw).hexdigest(),
+                    "next": following,
+                }
+                if data or hashes:
+                    event["trace"] = digest.hexdigest()
+                if wanted("full", number, step):
+                    event["full"] = packed(raw)
+                send(event)
+                steps += 1
+                token = ids[step + 1] if step + 1 < len(ids) else following
+        profile = runtime.profile()
+        complaint = runtime.complaint() if machine.backend in ("rtl", "model") else ""
+    return {
+        "backend": machine.backend,
+        "machine": os.uname().machine,
+        "circuits": circuits,
+        "steps": steps,
+        "vocab": machine.runtime.shape.vocab,
+        "profile": profile,
+        "complaint": complaint,
+    }
+
+
+JOBS = {"smoke": smoke, "generate": generate, "verify": verify}

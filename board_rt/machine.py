@@ -1,0 +1,89 @@
+"""A release's runtime opened on its circuits, after holding them against what the release was built with."""
+
+import os
+
+from board_rt.faults import Fault
+from board_rt.files import read_json
+from board_rt.runtime import Runtime
+
+CONTROL_ID = 0x54495254  # registers of the control block, pipelines/golden/formats.py
+ID, CONTENT_ID, CYCLES_LO = 0x000, 0x008, 0x010
+CLOCK_TOLERANCE = 0.01  # of the clock's rate: far above crystals, far below the next divider
+
+
+class Machine:
+    """``backend`` None is what the release is for: ``rtl`` with its library, ``mmio`` with its bitstream.
+
+    ``threads``: both cores. A context manager; ``runtime`` is the open :class:`board_rt.runtime.Runtime`.
+    """
+
+    def __init__(self, folder, backend=None, context=None, deadline_ms=None):
+        self.folder = folder
+        self.facts = read_json(os.path.join(folder, "bitstream", "bitstream.json")) or {}
+        rtl = os.path.join(folder, "bitstream", "libtritforge_rtl.so")
+        model = os.path.join(folder, "bitstream", "libtritforge_model.so")
+        self.backend = backend or ("rtl" if os.path.exists(rtl) else "mmio")
+        self.pl = None
+        options = {"context": context, "deadline_ms": deadline_ms, "threads": os.cpu_count() or 1}
+        if self.backend == "rtl":
+            options["pl_library"] = rtl
+        elif self.backend == "model":
+            if not os.path.exists(model):
+                raise Fault("BoardUnfit", "this release has no functional circuits (libtritforge_model.so)")
+            options["pl_library"] = model
+        elif self.backend == "mmio":
+            from board_rt.pl import Pl  # loads the bitstream and allocates: only on a board with a fabric
+
+            self.pl = Pl(folder)
+            options["mmio"] = self.pl.mmio
+        library = os.path.join(folder, "runtime", "libtritforge.so")
+        try:
+            self.runtime = Runtime(library, folder, self.backend, **options)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        runtime = getattr(self, "runtime", None)
+        if runtime is not None:
+            runtime.close()
+        if self.pl is not None:
+            self.pl.close()
+
+    def check_circuits(self):
+        """Content id and clock of the circuits against the release. Raises BoardUnfit; returns what was read."""
+        if self.backend not in ("rtl", "mmio"):
+            return {}
+        found = {"content_id": self.runtime.read_control(CONTENT_ID)}
+        if self.runtime.read_control(ID) != CONTROL_ID:
+            raise Fault(
+                "BoardUnfit",
+                "the control block reads 0x{:08x}, not 0x{:08x}".format(self.runtime.read_control(ID), CONTROL_ID),
+                "is the bitstream loaded?",
+            )
+        expected = self.facts.get("content_id")
+        if expected is not None and found["content_id"] != int(str(expected), 0):
+            raise Fault(
+                "BoardUnfit",
+                "the circuits have content id 0x{:08x}, the release was built with 0x{:08x}".format(
+                    found["content_id"], int(str(expected), 0)
+                ),
+                "an older bitstream is loaded: deploy again, or restart the board",
+            )
+        clock = self.facts.get("clock_mhz")
+        if clock is not None:
+            hertz = self.runtime.measure_clock()
+            found["clock_mhz"] = hertz / 1e6
+            if abs(hertz / 1e6 - float(clock)) > CLOCK_TOLERANCE * float(clock):
+                raise Fault(
+                    "BoardUnfit",
+                    "the circuits' clock runs at {:.2f} MHz, the release needs {:.2f}".format(hertz / 1e6, float(clock)),
+                    "another program changed the fabric clocks: restart the board",
+                )
+        return found
