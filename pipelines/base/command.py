@@ -112,6 +112,14 @@ def quoted(argv: Sequence[str]) -> str:
     return " ".join(shlex.quote(argument) for argument in argv)
 
 
+def tool_name(argv: Sequence[str]) -> str:
+    """What a person calls the program: its own name, or the module that a Python was told to run."""
+    name = Path(argv[0]).name
+    if name.startswith("python") and len(argv) > 2 and argv[1] == "-m":
+        return " ".join(argv[2:4]) if argv[2] == "ziglang" else argv[2]
+    return name
+
+
 def find_tool(name: str, *, hint: str = "") -> Path:
     """The path of a program on the PATH. Raises ToolMissing with the Debian package that has it."""
     found = shutil.which(name)
@@ -203,7 +211,7 @@ def run_tool(
         raise Interrupted(f"'{arguments[0]}' was stopped: the run was interrupted")
     if timed_out:
         raise ToolTimeout(
-            f"'{Path(arguments[0]).name}' did not end within {deadline.seconds:.0f} s" + _story(sink),
+            f"'{tool_name(arguments)}' did not end within {deadline.seconds:.0f} s" + _story(sink),
             hint=hint or "the log shows how far it came; a loaded machine may need a longer deadline",
             log=log,
         )
@@ -322,7 +330,7 @@ def _story(sink: _Sink) -> str:
 
 
 def _failure(result: ToolResult, sink: _Sink, hint: str) -> ToolFailed:
-    name = Path(result.argv[0]).name
+    name = tool_name(result.argv)
     output = result.stderr + "\n" + result.stdout
     story = _story(sink)
     if result.status in (-signal.SIGKILL, 128 + signal.SIGKILL) or _OUT_OF_MEMORY.search(output):

@@ -120,6 +120,8 @@ def run(
         try:
             _run_one(by_name[name], outcome, outcomes, store, console, commit, again)
         except TritforgeError as error:
+            if not error.message.startswith("stage '"):
+                error.message = f"stage '{name}': {error.message}"
             outcome.error = error
         except BaseException as error:  # a fault of ours in a builder: reported, not lost with the thread
             outcome.error = ToolFailed(
