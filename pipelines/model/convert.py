@@ -1,12 +1,18 @@
-"""Checkpoint in, packed and calibrated image out, one layer in memory at a time."""
+"""Checkpoint in, packed and calibrated image out.
+
+Only packed weights, an eighteenth of a float32 checkpoint, are ever in memory as a whole: matrices come and go one by one.
+"""
 
 from __future__ import annotations
 
 import resource
 import sys
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +23,7 @@ from pipelines.base import files
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import CheckpointError, FormatError, ToolTimeout
 from pipelines.golden import ternary
-from pipelines.golden.formats import GROUP_MATRICES, GROUPS
+from pipelines.golden.formats import GROUP_MATRICES, GROUPS, MATRICES
 from pipelines.golden.forward import GoldenLayer, ModelShape
 from pipelines.model import calibration, kernel, quantise
 from pipelines.model.calibration import Calibrator, Tokens
@@ -33,8 +39,8 @@ Progress = Callable[[int, int], None]
 
 MAX_TRANSFER_BYTES = (8 << 20) - 8  # a DMA length register of 23 bits, whole beats
 RANDOM_TOKENS = 16  # enough to exercise calibration where tokens have no meaning
+WORKERS = 2  # threads that read and pack; the loops and the reading leave Python's lock alone
 _READ_BYTES = 8 << 20
-_EMBEDDING_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,14 @@ class Settings:
     max_transfer_bytes: int = MAX_TRANSFER_BYTES
     calibration_text: Path | None = None
     calibration_tokens: int = 144
+
+
+@dataclass(frozen=True)
+class PackedMatrix:
+    """Packed rows uint8[rows, 8 * ceil(n / 40)] and the scale of their codes."""
+
+    rows: U8
+    scale: np.float32
 
 
 @dataclass
@@ -109,7 +123,9 @@ def shape_of(checkpoint: Checkpoint, settings: Settings) -> ModelShape:
             hint="'invoke evaluate' shows what rounding it to ternary does to its perplexity",
         )
     if settings.context > a.max_positions:
-        raise CheckpointError(f"{where}: context {settings.context} is beyond its max_position_embeddings {a.max_positions}")
+        raise CheckpointError(
+            f"{where}: context {settings.context} is beyond its max_position_embeddings {a.max_positions}"
+        )
     shape = ModelShape(
         hidden=a.hidden,
         ffn=a.ffn,
@@ -163,6 +179,8 @@ def peak_rss_bytes() -> int:
 
 @dataclass
 class _Conversion:
+    """Packs everything first, several matrices at once, and keeps the packed rows for the calibration behind it."""
+
     checkpoint: Checkpoint
     shape: ModelShape
     settings: Settings
@@ -171,99 +189,146 @@ class _Conversion:
     deadline: Deadline
     times: Times
     progress: Progress | None
-    done: int = 0
+    seen: dict[str, int] = field(default_factory=dict)  # bytes read of each tensor, for the progress
+    _own: threading.local = field(default_factory=threading.local)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write(self, writer: ImageWriter) -> dict[str, Any]:
-        calibrator = Calibrator(self.shape, self.tokens, self._first_states())
-        layers = [self._layer(writer, number, calibrator) for number in range(self.shape.layers)]
         started = time.perf_counter()
-        head = self._embedding(writer)
-        planes, scales = quantise.head_planes(head, self.shape.head_planes, self.checkpoint.head_name, self.loops)
-        writer.group(self.shape.layers, GROUPS[-1], [planes])
+        packed, head_scales = self._pack(writer)
+        norms = [
+            {name: self._norm(norm_tensor(number, name)) for name in self.checkpoint.architecture.norms()}
+            for number in range(self.shape.layers)
+        ]
         final_norm = self._norm(FINAL_NORM)
-        description = writer.finish(
-            layers,
-            final_norm,
-            scales,
-            {
-                "model": self.settings.model,
-                "checkpoint": {
-                    "tensors": len(self.checkpoint.tensors),
-                    "bytes": self.checkpoint.size_bytes,
-                    "dtypes": sorted({tensor.dtype for tensor in self.checkpoint.tensors.values()}),
-                },
-                "scales": {
-                    "weights": "absmean of the latent weights, rounded to -1, 0, 1",
-                    "head": "residual expansion, each plane the absmean rounding of what the planes before leave",
-                    "kv": "largest magnitude on the calibration tokens over 127",
-                },
-                "calibration": calibrator.description(),
-            },
-        )
-        self.times.pack += time.perf_counter() - started
+        packed_at = time.perf_counter()
+        self.times.pack += packed_at - started
+        calibrator = Calibrator(self.shape, self.tokens, self._first_states())
+        layers = [self._calibrate(calibrator, packed[number], norms[number]) for number in range(self.shape.layers)]
+        calibrated_at = time.perf_counter()
+        self.times.calibrate += calibrated_at - packed_at
+        description = writer.finish(layers, final_norm, head_scales, self._description(calibrator))
+        self.times.pack += time.perf_counter() - calibrated_at
         return description
+
+    def _pack(self, writer: ImageWriter) -> tuple[list[dict[str, PackedMatrix]], F32]:
+        """Embedding, all matrices and the head, in the order of the image."""
+        packed: list[dict[str, PackedMatrix]] = [{} for _ in range(self.shape.layers)]
+        names = [(layer, name) for layer in range(self.shape.layers) for name in MATRICES]
+        with ThreadPoolExecutor(WORKERS) as pool:
+            try:
+                embedding = pool.submit(self._embedding, writer)
+                head = pool.submit(self._head)
+                results = _ahead(pool, self._matrix, names)
+                for layer in range(self.shape.layers):
+                    for group, members in GROUP_MATRICES.items():
+                        for name in members:
+                            packed[layer][name] = next(results)
+                        writer.group(layer, group, [packed[layer][name].rows for name in members])
+                embedding.result()
+                planes, scales = head.result()
+                writer.group(self.shape.layers, GROUPS[-1], [planes])
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        return packed, scales
+
+    def _matrix(self, layer: int, name: str) -> PackedMatrix:
+        tensor = matrix_tensor(layer, name)
+        return PackedMatrix(*quantise.pack_matrix(self._read(tensor), tensor, self.loops))
+
+    def _embedding(self, writer: ImageWriter) -> None:
+        """Writes ``embedding.f16``, a file of its own, beside what the other threads do."""
+        a = self.checkpoint.architecture
+        half = np.empty((quantise.PART_ROWS, a.hidden), dtype=np.float16)
+        for start in range(0, a.vocab, quantise.PART_ROWS):
+            part = self._read(EMBEDDING, start, min(start + quantise.PART_ROWS, a.vocab))
+            if not self.loops.to_half(part, half[: len(part)]):
+                raise CheckpointError(f"tensor '{EMBEDDING}' has a value that is not finite in float16")
+            writer.embedding(half[: len(part)])
+
+    def _head(self) -> tuple[U8, F32]:
+        a, name = self.checkpoint.architecture, self.checkpoint.head_name
+
+        def rows(start: int, stop: int) -> F32:
+            return self._read(name, start, stop)
+
+        return quantise.head_planes(rows, (a.vocab, a.hidden), self.shape.head_planes, name, self.loops)
 
     def _first_states(self) -> F32:
         """Embedding rows of the calibration tokens, rounded to float16 as the image holds them."""
         rows = [self.checkpoint.rows(EMBEDDING, int(i), int(i) + 1)[0] for i in self.tokens.ids]
         return np.stack(rows).astype(np.float16).astype(np.float32)
 
-    def _layer(self, writer: ImageWriter, number: int, calibrator: Calibrator) -> LayerParams:
-        started = time.perf_counter()
-        packed: dict[str, U8] = {}
-        scales: dict[str, np.float32] = {}
-        for group, names in GROUP_MATRICES.items():
-            for name in names:
-                tensor = matrix_tensor(number, name)
-                packed[name], scales[name] = quantise.pack_matrix(self._read(tensor), tensor, self.loops)
-            writer.group(number, group, [packed[name] for name in names])
-        norms = {name: self._norm(norm_tensor(number, name)) for name in self.checkpoint.architecture.norms()}
-        packed_at = time.perf_counter()
-        self.times.pack += packed_at - started
-        heads = np.ones(self.shape.heads, dtype=np.float32)
-        quantised = GoldenLayer(
-            codes={
-                name: ternary.unpack_rows(rows, self.checkpoint.architecture.matrix_shape(name)[1])
-                for name, rows in packed.items()
-            },
-            scales=scales,
-            input_norm=norms["input"],
-            post_norm=norms["post"],
-            inner_attn_norm=norms["inner_attn"],
-            ffn_norm=norms["ffn"],
-            k_scale=heads,
-            v_scale=heads,
+    def _calibrate(
+        self, calibrator: Calibrator, packed: dict[str, PackedMatrix], norms: Mapping[str, F32]
+    ) -> LayerParams:
+        """K and V scales of the next layer. Empties ``packed``: nothing needs its rows any more."""
+        _check(self.deadline)
+        scales = {name: matrix.scale for name, matrix in packed.items()}
+        codes = {}
+        for name in MATRICES:
+            columns = self.checkpoint.architecture.matrix_shape(name)[1]
+            codes[name] = ternary.unpack_rows(packed.pop(name).rows, columns)
+        unknown = np.ones(self.shape.heads, dtype=np.float32)
+        k_scale, v_scale = calibrator.layer(
+            GoldenLayer(
+                codes, scales, norms["input"], norms["post"], norms["inner_attn"], norms["ffn"], unknown, unknown
+            )
         )
-        k_scale, v_scale = calibrator.layer(quantised)
-        self.times.calibrate += time.perf_counter() - packed_at
-        return LayerParams(
-            norms["input"], norms["post"], norms["inner_attn"], norms["ffn"], scales, k_scale, v_scale
-        )
-
-    def _embedding(self, writer: ImageWriter) -> F32:
-        """Writes ``embedding.f16`` and returns the head's matrix, float32[vocab, hidden]."""
-        rows = self._read(EMBEDDING)
-        for start in range(0, len(rows), _EMBEDDING_ROWS):
-            with np.errstate(over="ignore"):
-                half = rows[start : start + _EMBEDDING_ROWS].astype(np.float16)
-            if not np.isfinite(half).all():
-                raise CheckpointError(f"tensor '{EMBEDDING}' has a value that is not finite in float16")
-            writer.embedding(half)
-        return rows if self.checkpoint.architecture.tied else self._read(self.checkpoint.head_name)
+        return LayerParams(norms["input"], norms["post"], norms["inner_attn"], norms["ffn"], scales, k_scale, v_scale)
 
     def _norm(self, tensor: str) -> F32:
-        values = self._read(tensor)
         try:
-            return norm_as_stored(values, tensor)
+            return norm_as_stored(self._read(tensor), tensor)  # a copy: the buffer is used again
         except FormatError as error:
             raise CheckpointError(f"tensor '{tensor}': {error.message}") from error
 
-    def _read(self, tensor: str) -> F32:
-        """A whole tensor as float32. Not checked for NaN: the sum that gives its scale is, which costs nothing more."""
+    def _read(self, tensor: str, start: int = 0, stop: int | None = None) -> F32:
+        """Rows of a tensor as float32, good until this thread reads again.
+
+        Not checked for NaN: the sum that gives a matrix its scale is, which costs nothing more.
+        """
         _check(self.deadline)
         info = self.checkpoint.tensors[tensor]
-        values = read_rows(info, 0, info.shape[0])
-        self.done += info.size_bytes
+        stop = info.shape[0] if stop is None else stop
+        size = info.size_bytes // info.shape[0] * (stop - start)
+        buffer: U8 | None = getattr(self._own, "buffer", None)
+        if buffer is None or buffer.size < size:
+            buffer = self._own.buffer = np.empty(size, dtype=np.uint8)
+        values = read_rows(info, start, stop, buffer)
         if self.progress is not None:
-            self.progress(self.done, self.checkpoint.size_bytes)
+            with self._lock:
+                self.seen[tensor] = max(self.seen.get(tensor, 0), size * stop // (stop - start))
+                done = sum(self.seen.values())
+            self.progress(done, self.checkpoint.size_bytes)
         return values
+
+    def _description(self, calibrator: Calibrator) -> dict[str, Any]:
+        return {
+            "model": self.settings.model,
+            "checkpoint": {
+                "tensors": len(self.checkpoint.tensors),
+                "bytes": self.checkpoint.size_bytes,
+                "dtypes": sorted({tensor.dtype for tensor in self.checkpoint.tensors.values()}),
+            },
+            "scales": {
+                "weights": "absmean of the latent weights, rounded to -1, 0, 1",
+                "head": "residual expansion, each plane the absmean rounding of what the planes before leave",
+                "kv": "largest magnitude on the calibration tokens over 127",
+            },
+            "calibration": calibrator.description(),
+        }
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, work: Callable[[int, str], PackedMatrix], items: list[tuple[int, str]]
+) -> Iterator[PackedMatrix]:
+    """Results of ``work`` in order, with only a few items ahead of the one that is taken."""
+    waiting: deque[Future[PackedMatrix]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, *item))
+        if len(waiting) > 2 * WORKERS:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

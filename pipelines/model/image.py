@@ -170,7 +170,7 @@ class ImageWriter:
     def _transfer(self, layer: int, group: int, piece: Piece, length: int, rows: U8) -> None:
         header = MatvecHeader(piece.rows, length, piece.loads_x).encode().to_bytes(formats.WORD_BYTES, "little")
         slot = bytes(words_for_x(length) * formats.WORD_BYTES) if piece.loads_x else b""
-        body = memoryview(rows[piece.first_row : piece.first_row + piece.rows]).cast("B")  # type: ignore[arg-type]
+        body = rows[piece.first_row : piece.first_row + piece.rows].data.cast("B")
         self._weights.write(bytes(-self._weights.size % TRANSFER_ALIGN_BYTES))
         offset = self._weights.size
         for part in (header, slot, body):
@@ -193,10 +193,8 @@ class ImageWriter:
         )
 
     def embedding(self, rows: F16) -> None:
-        """Appends rows of the embedding, float16[n, hidden]."""
-        if not np.isfinite(rows).all():
-            raise FormatError(f"{EMBEDDING}: a value does not fit float16")
-        self._embedding.write(memoryview(np.ascontiguousarray(rows, dtype="<f2")).cast("B"))
+        """Appends rows of the embedding, float16[n, hidden], all finite."""
+        self._embedding.write(np.ascontiguousarray(rows, dtype="<f2").data.cast("B"))
 
     def finish(
         self, layers: list[LayerParams], final_norm: F32, head_scales: F32, description: Mapping[str, Any]
@@ -578,7 +576,7 @@ class Image:
         self.check()
         layers = []
         for number in range(self.shape.layers):
-            codes = {}
+            codes: dict[str, npt.NDArray[np.int8]] = {}
             for group, names in GROUP_MATRICES.items():
                 codes.update(zip(names, np.split(self.group(number, group), len(names)), strict=True))
             scales = self.table("scales", number)
@@ -685,7 +683,7 @@ def _read_entries(params: bytes, header: ParamsHeader, shape: ModelShape, where:
         raise FormatError(
             f"{where}: its tables end at {last.offset + last.size_bytes}, the file has {len(params)} bytes"
         )
-    entries = []
+    entries: list[TransferEntry] = []
     at = 0
     for layer, group in group_order(shape):
         length = shape.group_row_length(group)

@@ -1,6 +1,7 @@
-/* The two loops over every weight of a checkpoint: the sum that gives a matrix its scale, and rounding with packing.
+/* The loops over every weight of a checkpoint: the sum that gives a matrix its scale, rounding with packing, and the
+ * embedding as float16.
  *
- * Both do what pipelines/golden/ternary.py defines, operation by operation, so the bytes are the same with and without
+ * They do what pipelines/golden/ternary.py and numpy define, operation by operation, so the bytes are the same with and without
  * this file. Compiled by kernel.py with -ffp-contract=off.
  */
 #include <math.h>
@@ -37,4 +38,14 @@ void tf_pack_rows(const float *w, size_t rows, size_t columns, float inverse, ui
       out[b] = (uint8_t)(d[0] + 3 * d[1] + 9 * d[2] + 27 * d[3] + 81 * d[4]);
     }
   }
+}
+
+/* float32 to float16, to nearest even. Returns the number of values that are not finite in float16. */
+size_t tf_to_half(const float *w, size_t count, _Float16 *out) {
+  size_t lost = 0;
+  for (size_t i = 0; i < count; i++) {
+    out[i] = (_Float16)w[i];
+    lost += !(fabsf(w[i]) < 65520.0f); /* what rounds to infinity; true for a NaN as well */
+  }
+  return lost;
 }

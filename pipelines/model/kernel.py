@@ -20,47 +20,58 @@ from pipelines.base.errors import ToolFailed, ToolMissing
 from pipelines.golden import ternary
 from pipelines.golden.formats import MAX_ROW_LENGTH, WORD_BYTES, words_for_row
 
+F16 = npt.NDArray[np.float16]
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 U8 = npt.NDArray[np.uint8]
 
 SOURCE = Path(__file__).with_name("kernel.c")
-FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-ffp-contract=off", "-fno-fast-math", "-g0")
+FLAGS = ("-O3", "-march=native", "-std=c11", "-shared", "-fPIC", "-ffp-contract=off", "-fno-fast-math", "-g0")
 COMPILE_S = 300.0  # zig's first run builds its own library
 
 
 class Kernel(ABC):
-    """The two loops over weights."""
+    """The loops over weights."""
 
     name: str
 
     @abstractmethod
-    def abs_sum(self, weights: F32) -> F64:
-        """float64[16] lanes of |W|, as ``ternary.absmean`` defines them, before they are added pairwise."""
+    def abs_sum(self, weights: F32, lanes: F64) -> None:
+        """Adds |W| to float64[16] ``lanes``, as ``ternary.absmean`` does before the lanes are added pairwise.
+
+        A matrix may come in parts; every part but the last must have a multiple of sixteen weights.
+        """
 
     @abstractmethod
     def pack(self, weights: F32, inverse: np.float32, out: U8) -> None:
         """Rounds and packs float32[rows, n] into ``out`` uint8[rows, 8 * ceil(n / 40)]."""
 
+    @abstractmethod
+    def to_half(self, values: F32, out: F16) -> bool:
+        """Rounds float32 to float16 of the same shape; whether all of it is finite there."""
+
 
 class NumpyKernel(Kernel):
     name = "numpy"
 
-    def abs_sum(self, weights: F32) -> F64:
+    def abs_sum(self, weights: F32, lanes: F64) -> None:
         flat = np.abs(weights.reshape(-1))
         full = flat.size // ternary.MEAN_LANES * ternary.MEAN_LANES
-        lanes = np.zeros(ternary.MEAN_LANES, dtype=np.float64)
         block = ternary.MEAN_LANES << 16
         for start in range(0, full, block):
             rows = flat[start : min(start + block, full)].reshape(-1, ternary.MEAN_LANES).astype(np.float64)
             rows[0] += lanes
-            lanes = np.add.accumulate(rows, axis=0)[-1]
+            lanes[...] = np.add.accumulate(rows, axis=0)[-1]
         lanes[: flat.size - full] += flat[full:]
-        return lanes
 
     def pack(self, weights: F32, inverse: np.float32, out: U8) -> None:
         scaled = np.minimum(np.maximum(weights * inverse, np.float32(-1)), np.float32(1))
         out[...] = ternary.pack_rows(np.rint(scaled).astype(np.int8))
+
+    def to_half(self, values: F32, out: F16) -> bool:
+        with np.errstate(over="ignore"):
+            out[...] = values
+        return bool(np.isfinite(out).all())
 
 
 class CompiledKernel(Kernel):
@@ -76,12 +87,15 @@ class CompiledKernel(Kernel):
         self._abs_sum.restype = None
         self._pack.argtypes = [pointer, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_float, pointer, ctypes.c_size_t]
         self._pack.restype = None
+        self._to_half = loaded.tf_to_half
+        self._to_half.argtypes = [pointer, ctypes.c_size_t, pointer]
+        self._to_half.restype = ctypes.c_size_t
 
-    def abs_sum(self, weights: F32) -> F64:
+    def abs_sum(self, weights: F32, lanes: F64) -> None:
+        if lanes.shape != (ternary.MEAN_LANES,) or lanes.dtype != np.float64 or not lanes.flags.c_contiguous:
+            raise ValueError("abs_sum: lanes must be float64[16]")
         weights = np.ascontiguousarray(weights, dtype=np.float32)
-        lanes = np.zeros(ternary.MEAN_LANES, dtype=np.float64)
         self._abs_sum(weights.ctypes.data, weights.size, lanes.ctypes.data)
-        return lanes
 
     def pack(self, weights: F32, inverse: np.float32, out: U8) -> None:
         rows, columns = weights.shape
@@ -90,6 +104,12 @@ class CompiledKernel(Kernel):
             raise ValueError(f"pack: {weights.shape} does not go into {out.shape}")
         weights = np.ascontiguousarray(weights, dtype=np.float32)
         self._pack(weights.ctypes.data, rows, columns, float(inverse), out.ctypes.data, row_bytes)
+
+    def to_half(self, values: F32, out: F16) -> bool:
+        if out.shape != values.shape or out.dtype != np.float16 or not out.flags.c_contiguous:
+            raise ValueError("to_half: out must be float16 of the same shape")
+        values = np.ascontiguousarray(values, dtype=np.float32)
+        return int(self._to_half(values.ctypes.data, values.size, out.ctypes.data)) == 0
 
 
 def compiled(deadline: Deadline, log: Path | None = None) -> Kernel:

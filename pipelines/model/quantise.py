@@ -18,7 +18,7 @@ I8 = npt.NDArray[np.int8]
 U8 = npt.NDArray[np.uint8]
 
 SCALE_MAX = np.float32(2.0**60)  # bound of every scale in the image
-_ROWS = 1024  # rows handled at once where a whole matrix would need a second copy
+PART_ROWS = 512  # of the head at once: a few MB, which stay in a cache; a multiple of 16
 
 
 def scale_from_lanes(lanes: F64, count: int, name: str) -> np.float32:
@@ -39,30 +39,46 @@ def scale_from_lanes(lanes: F64, count: int, name: str) -> np.float32:
 
 
 def pack_matrix(weights: F32, name: str, kernel: Kernel) -> tuple[U8, np.float32]:
-    """Packed rows uint8[rows, 8 * ceil(n / 40)] and the scale of float32[rows, n]: ``ternary.ternarise`` and packing."""
-    scale = scale_from_lanes(kernel.abs_sum(weights), weights.size, name)
+    """``ternary.ternarise`` and packing of float32[rows, n]: uint8[rows, 8 * ceil(n / 40)] and the scale."""
+    lanes = np.zeros(ternary.MEAN_LANES, dtype=np.float64)
+    kernel.abs_sum(weights, lanes)
+    scale = scale_from_lanes(lanes, weights.size, name)
     packed = np.empty((weights.shape[0], words_for_row(weights.shape[1]) * WORD_BYTES), dtype=np.uint8)
     kernel.pack(weights, np.float32(1) / scale, packed)
     return packed, scale
 
 
-def head_planes(weights: F32, planes: int, name: str, kernel: Kernel) -> tuple[U8, F32]:
+Rows = Callable[[int, int], F32]
+"""Rows ``start`` to ``stop`` of a matrix, float32, which the caller may overwrite."""
+
+
+def head_planes(read: Rows, shape: tuple[int, int], planes: int, name: str, kernel: Kernel) -> tuple[U8, F32]:
     """Packed rows of all planes, one below the other, and float32[planes] scales.
 
-    A residual expansion: plane p is the ternary rounding of what planes 0 … p-1 leave, W - Σ scale · codes.
-    ``weights`` is overwritten with the last residual.
+    A residual expansion: plane p is the ternary rounding of what planes 0 … p-1 leave, W - Σ scale · codes. The matrix is
+    read in parts, twice a plane, since it is the largest of a model.
     """
-    row_bytes = words_for_row(weights.shape[1]) * WORD_BYTES
-    packed = np.empty((planes * weights.shape[0], row_bytes), dtype=np.uint8)
+    rows, columns = shape
+    packed = np.empty((planes, rows, words_for_row(columns) * WORD_BYTES), dtype=np.uint8)
     scales = np.empty(planes, dtype=np.float32)
+
+    def residual(start: int, plane: int) -> F32:
+        stop = min(start + PART_ROWS, rows)
+        values = read(start, stop)
+        for before in range(plane):
+            codes = ternary.unpack_rows(packed[before, start:stop], columns)
+            values -= codes.astype(np.float32) * scales[before]
+        return values
+
     for plane in range(planes):
-        rows = packed[plane * weights.shape[0] : (plane + 1) * weights.shape[0]]
-        rows[...], scales[plane] = pack_matrix(weights, name, kernel)
-        if plane + 1 < planes:
-            for start in range(0, weights.shape[0], _ROWS):
-                codes = ternary.unpack_rows(rows[start : start + _ROWS], weights.shape[1])
-                weights[start : start + _ROWS] -= codes.astype(np.float32) * scales[plane]
-    return packed, scales
+        lanes = np.zeros(ternary.MEAN_LANES, dtype=np.float64)
+        for start in range(0, rows, PART_ROWS):
+            kernel.abs_sum(residual(start, plane), lanes)
+        scales[plane] = scale_from_lanes(lanes, rows * columns, name)
+        for start in range(0, rows, PART_ROWS):
+            values = residual(start, plane)
+            kernel.pack(values, np.float32(1) / scales[plane], packed[plane, start : start + len(values)])
+    return packed.reshape(planes * rows, -1), scales
 
 
 Ternariser = Callable[[F32], tuple[I8, np.float32]]

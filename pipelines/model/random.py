@@ -76,9 +76,13 @@ def write(folder: Path, a: Architecture, seed: int, deadline: Deadline) -> None:
     tensors = list(a.tensors())
     with files.atomic_file(folder / SINGLE) as stream:
         safetensors_file.write_stream(
-            stream,  # type: ignore[arg-type]
+            stream,
             tensors,
-            (part for number, (name, shape) in enumerate(tensors) for part in _values(name, shape, [seed, number], deadline)),
+            (
+                part
+                for number, (name, shape) in enumerate(tensors)
+                for part in _values(name, shape, [seed, number], deadline)
+            ),
             {"format": "pt"},
         )
     files.write_json(folder / CONFIG, configuration(a, seed))

@@ -113,7 +113,7 @@ class Run:
         self.stream = encode(tokenizer, corpus.training)
         # The run is watched on the calibration chapter: the evaluation text is looked at once, at the end.
         self.watched = encode(tokenizer, [corpus.calibration])
-        self.begin = int(tokenizer.token_to_id("<s>"))
+        self.begin: int = tokenizer.encode("").ids[0]  # <s>
         self.step = 0
         self.curve: list[dict[str, float]] = []
         self.state = folder / "state.pt"
