@@ -353,11 +353,18 @@ module tritforge_attention #(
   logic [ZWidth:0]      distance_q;
   logic [ProbBits-1:0]  table_value;
 
-  if (ProbBits == 15) begin : gen_table_15
-    assign table_value = tritforge_pkg::exp_15(distance_q[7:0]);
-  end else begin : gen_table_13
-    assign table_value = tritforge_pkg::exp_13(distance_q[7:0]);
+  logic [ProbBits-1:0]  exp_rom [0:tritforge_pkg::EXP_TABLE_ENTRIES-1];
+
+  initial begin
+    for (int unsigned d = 0; d < tritforge_pkg::EXP_TABLE_ENTRIES; d++) begin
+      if (ProbBits == 15) begin
+        exp_rom[d] = ProbBits'(tritforge_pkg::exp_15(d[7:0]));
+      end else begin
+        exp_rom[d] = ProbBits'(tritforge_pkg::exp_13(d[7:0]));
+      end
+    end
   end
+  assign table_value = exp_rom[distance_q[7:0]];
 
   always_ff @(posedge clk_i) begin
     // Never negative: the maximum is over these scores.

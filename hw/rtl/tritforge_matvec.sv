@@ -45,7 +45,7 @@ module tritforge_matvec #(
   localparam int unsigned Banks    = tritforge_pkg::TRITS_PER_BYTE;  // x words that one row word meets
   localparam int unsigned XDepth   = (MaxRowLength + Lanes - 1) / Lanes;
   localparam int unsigned XAddr    = $clog2(XDepth);
-  localparam int unsigned Latency  = 6;  // from acceptance to the row's sum: decode, then tritforge_ternary_dot
+  localparam int unsigned Latency  = 7;  // from acceptance to the row's sum: decode, then six of tritforge_ternary_dot
   localparam int unsigned CreditWidth = $clog2(FifoDepth + 1);
 
   typedef enum logic [1:0] {StHeader, StX, StRows, StError} state_e;
@@ -245,15 +245,25 @@ module tritforge_matvec #(
   logic [Lanes-1:0] positive_q;
   logic [Lanes-1:0] negative_q;
 
+  // A memory that is only read: LUTs in the fabric, a table in the simulation.
+  logic [9:0] trits_rom [0:255];  // {positive, negative}
+  initial begin
+    for (int unsigned code = 0; code < 256; code++) begin
+      trits_rom[code] = tritforge_pkg::trits_of_code(code[7:0]);
+    end
+  end
+
   always_ff @(posedge clk_i) begin
-    for (int unsigned i = 0; i < 8; i++) begin
-      {positive_q[5*i +: 5], negative_q[5*i +: 5]} <= tritforge_pkg::trits_of_code(s_axis_tdata_i[8*i +: 8]);
+    if (row_word) begin
+      for (int unsigned i = 0; i < 8; i++) begin
+        {positive_q[5*i +: 5], negative_q[5*i +: 5]} <= trits_rom[s_axis_tdata_i[8*i +: 8]];
+      end
     end
   end
 
   // Index s: the word is in stage s (accepted s + 1 cycles ago).
   logic [Latency-1:0] valid_q;
-  logic [Latency-1:0] first_q;
+  logic [Latency-2:0] first_q;
   logic [Latency-1:0] last_q;
   logic [Latency-1:0] upper_q;  // its result is the upper half of a beat
   logic [Latency-1:0] end_q;    // last word of the transfer
@@ -267,7 +277,7 @@ module tritforge_matvec #(
   end
 
   always_ff @(posedge clk_i) begin
-    first_q <= {first_q[Latency-2:0], x_addr_q == '0};
+    first_q <= {first_q[Latency-3:0], x_addr_q == '0};
     last_q  <= {last_q[Latency-2:0], row_last};
     upper_q <= {upper_q[Latency-2:0], second_q};
     end_q   <= {end_q[Latency-2:0], s_axis_tlast_i};
@@ -276,16 +286,15 @@ module tritforge_matvec #(
   logic [AccWidth-1:0] sum;
 
   tritforge_ternary_dot #(
-    .Lanes   (Lanes),
     .AccWidth(AccWidth)
   ) u_dot (
     .clk_i,
-    .positive_i(positive_q),
-    .negative_i(negative_q),
-    .x_i       (x_read_q),
-    .first_i   (first_q[Latency-2]),
-    .valid_i   (valid_q[Latency-2]),
-    .sum_o     (sum)
+    .valid_i    (valid_q[5:0]),
+    .positive_i (positive_q),
+    .negative_i (negative_q),
+    .x_i        (x_read_q),
+    .first_i    (first_q[5]),
+    .sum_o      (sum)
   );
 
   // ---------------------------------------------------------------- two results a beat

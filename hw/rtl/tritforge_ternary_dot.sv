@@ -1,178 +1,115 @@
-// Sum over a row of trit * x, Lanes products a cycle, without a multiplier.
+// Sum over a row of trit * x, forty products a cycle, without a multiplier.
 //
-// A negative product is formed as ~x and the missing one is added by a carry input: Lanes - 1 adders of the tree and
-// the accumulator have Lanes carry inputs, just enough. Fixed latency, never stalls; batched prefill will put one
-// instance per x behind the same decoded trits.
+// A negative product is formed as ~x; the ones that this lacks are counted and added at the end. Products are kept with
+// their sign bit inverted (128 too large), so that the tree adds unsigned numbers of a known sum of offsets. Fixed
+// latency, never stalls; batched prefill will put one instance per x behind the same decoded trits.
 //
-//   cycle 0  inputs; products are selected     cycle 2  tree levels 3, 4     cycle 4  accumulator; valid_i, first_i
-//   cycle 1  tree levels 1, 2                  cycle 3  tree levels 5, 6     cycle 5  sum_o
+//   cycle 0  inputs; products, and their sums in pairs     cycle 4  the word's sum, its offsets taken out
+//   cycles 1 to 3  a level of adders each                  cycle 5  accumulator; first_i; sum_o in cycle 6
+//
+// Each value is a signal of its own, not an element of an array: Verilator runs this half as fast with arrays.
 module tritforge_ternary_dot #(
-  // Products a cycle: 33 to 64 (six levels of adders).
-  parameter int unsigned Lanes    = tritforge_pkg::TRITS_PER_WORD,
   // Signed; 4096 products of -1 * -128 are +524,288, one more than 20 bits hold.
-  parameter int unsigned AccWidth = 21
+  parameter int unsigned AccWidth = 21,
+  localparam int unsigned Lanes = tritforge_pkg::TRITS_PER_WORD
 ) (
   input  logic                clk_i,
+  // Bit s: a word is in cycle s. Registers behind idle cycles keep still.
+  input  logic [5:0]          valid_i,
   // Bit i: trit i is +1, trit i is -1. Never both.
   input  logic [Lanes-1:0]    positive_i,
   input  logic [Lanes-1:0]    negative_i,
   // Signed bytes, lane 0 in bits 7:0.
   input  logic [8*Lanes-1:0]  x_i,
-  // In cycle 4: this word is the row's first, so the accumulator starts from zero.
+  // In cycle 5: this word is the row's first, so the accumulator starts from zero.
   input  logic                first_i,
-  // In cycle 4: a word is there.
-  input  logic                valid_i,
   output logic [AccWidth-1:0] sum_o
 );
 
-  // Terms after each level, and the first carry input that each level's adders take.
-  localparam int unsigned N1 = (Lanes + 1) / 2;
-  localparam int unsigned N2 = (N1 + 1) / 2;
-  localparam int unsigned N3 = (N2 + 1) / 2;
-  localparam int unsigned N4 = (N3 + 1) / 2;
-  localparam int unsigned N5 = (N4 + 1) / 2;
-  localparam int unsigned C2 = Lanes / 2;
-  localparam int unsigned C3 = C2 + N1 / 2;
-  localparam int unsigned C4 = C3 + N2 / 2;
-  localparam int unsigned C5 = C4 + N3 / 2;
-  localparam int unsigned C6 = C5 + N4 / 2;
+  // What the inverted sign bits have added to the sum of all lanes; it fits the tree's 14 bits with room to spare.
+  localparam logic [14:0] Offset = 15'(128 * Lanes);
 
-  // A wrong number of lanes ends here, at elaboration, for want of this module.
-  if (Lanes <= 32 || Lanes > 64) begin : gen_bad_lanes
-    tritforge_error_lanes_must_be_33_to_64 u_error ();
-  end
-
-  // ---------------------------------------------------------------- selected products
-  logic [8*Lanes-1:0] product_q;
-  logic [Lanes-1:0]   carry1_q;
-
-  always_ff @(posedge clk_i) begin
-    for (int unsigned i = 0; i < Lanes; i++) begin
-      product_q[8*i +: 8] <= (x_i[8*i +: 8] ^ {8{negative_i[i]}}) & {8{positive_i[i] | negative_i[i]}};
-    end
-    carry1_q <= negative_i;
-  end
-
-  // ---------------------------------------------------------------- tree levels 1 and 2
-  // An adder of two terms and a carry: the carry goes in as a bit below the lowest, so that every tool makes one carry
-  // chain of it.
-  logic [9*N1-1:0]     level1;
-  logic [10*N2-1:0]    level2;
-  logic [10*N2-1:0]    level2_q;
-  logic [Lanes-1:C3]   carry3_q;
-
-  for (genvar i = 0; i < N1; i++) begin : gen_level1
-    if (2 * i + 1 < Lanes) begin : gen_add
-      logic [9:0] full;
-      assign full = {product_q[16*i+7], product_q[16*i +: 8], 1'b1}
-                  + {product_q[16*i+15], product_q[16*i+8 +: 8], carry1_q[i]};
-      assign level1[9*i +: 9] = full[9:1];
-      logic unused_carry;
-      assign unused_carry = full[0];
-    end else begin : gen_pass
-      assign level1[9*i +: 9] = {product_q[16*i+7], product_q[16*i +: 8]};
+  // ---------------------------------------------------------------- products and the tree
+  for (genvar i = 0; i < Lanes / 2; i++) begin : gen_two
+    logic [7:0] even;
+    logic [7:0] odd;
+    logic [8:0] sum_q;
+    assign even = 8'h80 ^ ((x_i[16*i +: 8]   ^ {8{negative_i[2*i]}})   & {8{positive_i[2*i] | negative_i[2*i]}});
+    assign odd  = 8'h80 ^ ((x_i[16*i+8 +: 8] ^ {8{negative_i[2*i+1]}}) & {8{positive_i[2*i+1] | negative_i[2*i+1]}});
+    always_ff @(posedge clk_i) begin
+      if (valid_i[0]) begin
+        sum_q <= 9'(even) + 9'(odd);
+      end
     end
   end
 
-  for (genvar i = 0; i < N2; i++) begin : gen_level2
-    if (2 * i + 1 < N1) begin : gen_add
-      logic [10:0] full;
-      assign full = {level1[18*i+8], level1[18*i +: 9], 1'b1}
-                  + {level1[18*i+17], level1[18*i+9 +: 9], carry1_q[C2+i]};
-      assign level2[10*i +: 10] = full[10:1];
-      logic unused_carry;
-      assign unused_carry = full[0];
-    end else begin : gen_pass
-      assign level2[10*i +: 10] = {level1[18*i+8], level1[18*i +: 9]};
+  for (genvar i = 0; i < Lanes / 4; i++) begin : gen_four
+    logic [9:0] sum_q;
+    always_ff @(posedge clk_i) begin
+      if (valid_i[1]) begin
+        sum_q <= 10'(gen_two[2*i].sum_q) + 10'(gen_two[2*i+1].sum_q);
+      end
+    end
+  end
+
+  for (genvar i = 0; i < Lanes / 8; i++) begin : gen_eight
+    logic [10:0] sum_q;
+    always_ff @(posedge clk_i) begin
+      if (valid_i[2]) begin
+        sum_q <= 11'(gen_four[2*i].sum_q) + 11'(gen_four[2*i+1].sum_q);
+      end
+    end
+  end
+
+  // ---------------------------------------------------------------- negative trits of the word
+  logic [5:0] count2_q;
+  logic [5:0] count3_q;
+  logic [2:0] ones_rom [0:31];
+  initial begin
+    for (int unsigned bits = 0; bits < 32; bits++) begin
+      ones_rom[bits] = {2'd0, bits[0]} + {2'd0, bits[1]} + {2'd0, bits[2]} + {2'd0, bits[3]} + {2'd0, bits[4]};
+    end
+  end
+
+  for (genvar i = 0; i < 4; i++) begin : gen_count
+    logic [3:0] sum_q;
+    always_ff @(posedge clk_i) begin
+      if (valid_i[0]) begin
+        sum_q <= 4'(ones_rom[negative_i[10*i +: 5]]) + 4'(ones_rom[negative_i[10*i+5 +: 5]]);
+      end
     end
   end
 
   always_ff @(posedge clk_i) begin
-    level2_q <= level2;
-    carry3_q <= carry1_q[Lanes-1:C3];
-  end
-
-  // ---------------------------------------------------------------- tree levels 3 and 4
-  logic [11*N3-1:0]    level3;
-  logic [12*N4-1:0]    level4;
-  logic [12*N4-1:0]    level4_q;
-  logic [Lanes-1:C5]   carry5_q;
-
-  for (genvar i = 0; i < N3; i++) begin : gen_level3
-    if (2 * i + 1 < N2) begin : gen_add
-      logic [11:0] full;
-      assign full = {level2_q[20*i+9], level2_q[20*i +: 10], 1'b1}
-                  + {level2_q[20*i+19], level2_q[20*i+10 +: 10], carry3_q[C3+i]};
-      assign level3[11*i +: 11] = full[11:1];
-      logic unused_carry;
-      assign unused_carry = full[0];
-    end else begin : gen_pass
-      assign level3[11*i +: 11] = {level2_q[20*i+9], level2_q[20*i +: 10]};
+    if (valid_i[1]) begin
+      count2_q <= (6'(gen_count[0].sum_q) + 6'(gen_count[1].sum_q)) + (6'(gen_count[2].sum_q) + 6'(gen_count[3].sum_q));
+    end
+    if (valid_i[2]) begin
+      count3_q <= count2_q;
     end
   end
 
-  for (genvar i = 0; i < N4; i++) begin : gen_level4
-    if (2 * i + 1 < N3) begin : gen_add
-      logic [12:0] full;
-      assign full = {level3[22*i+10], level3[22*i +: 11], 1'b1}
-                  + {level3[22*i+21], level3[22*i+11 +: 11], carry3_q[C4+i]};
-      assign level4[12*i +: 12] = full[12:1];
-      logic unused_carry;
-      assign unused_carry = full[0];
-    end else begin : gen_pass
-      assign level4[12*i +: 12] = {level3[22*i+10], level3[22*i +: 11]};
-    end
-  end
-
-  always_ff @(posedge clk_i) begin
-    level4_q <= level4;
-    carry5_q <= carry3_q[Lanes-1:C5];
-  end
-
-  // ---------------------------------------------------------------- tree levels 5 and 6
-  logic [13*N5-1:0]    level5;
-  logic [13:0]         level6;
-  logic [13:0]         level6_q;
-  logic                carry_acc_q;
-
-  for (genvar i = 0; i < N5; i++) begin : gen_level5
-    if (2 * i + 1 < N4) begin : gen_add
-      logic [13:0] full;
-      assign full = {level4_q[24*i+11], level4_q[24*i +: 12], 1'b1}
-                  + {level4_q[24*i+23], level4_q[24*i+12 +: 12], carry5_q[C5+i]};
-      assign level5[13*i +: 13] = full[13:1];
-      logic unused_carry;
-      assign unused_carry = full[0];
-    end else begin : gen_pass
-      assign level5[13*i +: 13] = {level4_q[24*i+11], level4_q[24*i +: 12]};
-    end
-  end
-
-  logic [14:0] full6;
-  assign full6  = {level5[12], level5[12:0], 1'b1} + {level5[25], level5[25:13], carry5_q[C6]};
-  assign level6 = full6[14:1];
-
-  always_ff @(posedge clk_i) begin
-    level6_q    <= level6;
-    carry_acc_q <= carry5_q[Lanes-1];
-  end
-
-  // ---------------------------------------------------------------- accumulator
+  // ---------------------------------------------------------------- the word, the row
+  logic [11:0]         first16_q;
+  logic [11:0]         second16_q;
+  logic [11:0]         rest_q;
+  logic [14:0]         word_q;
   logic [AccWidth-1:0] acc_q;
-  logic [AccWidth:0]   acc_full;
-
-  assign acc_full = {first_i ? {AccWidth{1'b0}} : acc_q, 1'b1}
-                  + {{(AccWidth-14){level6_q[13]}}, level6_q, carry_acc_q};
 
   always_ff @(posedge clk_i) begin
-    if (valid_i) begin
-      acc_q <= acc_full[AccWidth:1];
+    if (valid_i[3]) begin
+      first16_q  <= 12'(gen_eight[0].sum_q) + 12'(gen_eight[1].sum_q);
+      second16_q <= 12'(gen_eight[2].sum_q) + 12'(gen_eight[3].sum_q);
+      rest_q     <= 12'(gen_eight[4].sum_q) + 12'(count3_q);
+    end
+    if (valid_i[4]) begin
+      word_q <= (15'(first16_q) + 15'(second16_q)) + (15'(rest_q) - Offset);
+    end
+    if (valid_i[5]) begin
+      acc_q <= (first_i ? '0 : acc_q) + {{(AccWidth-15){word_q[14]}}, word_q};
     end
   end
 
   assign sum_o = acc_q;
-
-  logic unused_bits;
-  assign unused_bits = &{1'b0, full6[0], acc_full[0]};
 
 endmodule

@@ -27,6 +27,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default) /* everything else in the libraries is hidden */
 
 #define TRITFORGE_RTL_INTERFACE 1 /* raised when a struct or a meaning below changes */
 
@@ -139,6 +140,7 @@ int tritforge_rtl_fault(tritforge_rtl *pl, const char *list, char *error, size_t
 /* Writes the waveform of what follows to a VCD file; NULL ends it. -1 when the library was built without waveforms. */
 int tritforge_rtl_waves(tritforge_rtl *pl, const char *path);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,250 @@
+"""Builds the simulated logic: ``libtritforge_rtl.so`` from the RTL by Verilator, ``libtritforge_model.so`` from C++.
+
+Both have the interface of ``hw/sim/tritforge_rtl.h``. Bit-reproducible: sources are copied into a scratch folder and
+named by relative paths, compilers get no debug information, and the pinned zig is the only compiler.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pipelines.base.command import find_tool, run_tool
+from pipelines.base.deadline import Deadline
+from pipelines.base.errors import ConfigError, ToolFailed, ToolMissing
+from pipelines.base.files import write_json
+from pipelines.golden import formats
+from pipelines.runtime.build import TARGETS
+
+ROOT = Path(__file__).resolve().parents[2]
+RTL = ROOT / "hw" / "rtl"
+SIM = ROOT / "hw" / "sim"
+FORMATS_HEADER = ROOT / "native" / "include" / "tf_formats.h"
+
+TOP = "tritforge_shell"
+RTL_LIBRARY = "libtritforge_rtl.so"
+MODEL_LIBRARY = "libtritforge_model.so"
+
+RTL_SOURCES = (
+    "tritforge_pkg.sv",
+    "tritforge_result_fifo.sv",
+    "tritforge_ternary_dot.sv",
+    "tritforge_matvec.sv",
+    "tritforge_attention.sv",
+    "tritforge_control.sv",
+    "tritforge_top.sv",
+    "tritforge_shell.v",
+)
+"""In the order in which tools read them: the package first."""
+
+COMMON_CPP = ("board.cpp", "dma.cpp", "faults.cpp", "memory.cpp", "tritforge_rtl.cpp")
+VERILATOR_CPP = ("verilated.cpp", "verilated_threads.cpp")
+COMPILE_FLAGS = ("-std=c++20", "-fPIC", "-pthread", "-fvisibility=hidden", "-g0")
+OUR_WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Werror")
+
+CLOCK_MHZ = 125
+LENGTH_WIDTH = 23
+HP_PORTS = {"matvec0": "HP0", "matvec1": "HP2", "attention0": "HP1", "attention1": "HP3"}
+MAX_TRANSFER_BYTES = (1 << LENGTH_WIDTH) - formats.WORD_BYTES
+
+
+def verilator_version() -> str:
+    """As ``verilator --version`` prints it. Raises ToolMissing."""
+    found = run_tool([find_tool("verilator"), "--version"], deadline=Deadline.after(20))
+    return found.stdout.strip()
+
+
+def compiler_version() -> str:
+    """Of the pinned zig. Raises ToolMissing."""
+    if importlib.util.find_spec("ziglang") is None:
+        raise ToolMissing("the package 'ziglang' is not installed", hint="./inv installs what is missing")
+    return f"zig {importlib.metadata.version('ziglang')}"
+
+
+def source_files() -> list[Path]:
+    """Every file that the libraries are made of; a stage hashes these."""
+    return [
+        *(RTL / name for name in RTL_SOURCES),
+        RTL / "waivers.vlt",
+        *sorted(SIM.glob("*.cpp")),
+        *sorted(SIM.glob("*.h")),
+        FORMATS_HEADER,
+    ]
+
+
+def build(
+    out: Path, *, targets: Sequence[str], content_id: int, deadline: Deadline, log: Path, scatter_gather: bool = True
+) -> None:
+    """An emulated board's bitstream: ``<target>/lib*.so`` for each target and one ``bitstream.json``."""
+    for target in targets:
+        (out / target).mkdir(parents=True, exist_ok=True)
+        _build_both(target, out / target, content_id=content_id, deadline=deadline, log=log)
+    write_json(out / "bitstream.json", description(content_id, targets, scatter_gather=scatter_gather))
+
+
+def build_library(
+    target: str, out: Path, *, content_id: int, deadline: Deadline, log: Path, scatter_gather: bool = True
+) -> None:
+    """Both libraries of one target and ``bitstream.json``, side by side in ``out``."""
+    out.mkdir(parents=True, exist_ok=True)
+    _build_both(target, out, content_id=content_id, deadline=deadline, log=log)
+    write_json(out / "bitstream.json", description(content_id, [target], scatter_gather=scatter_gather))
+
+
+def description(content_id: int, targets: Sequence[str], *, scatter_gather: bool) -> dict[str, Any]:
+    """``bitstream.json`` of an emulated board; the keys that a real one has too mean the same."""
+    return {
+        "toolchain": "verilator",
+        "toolchain_version": verilator_version(),
+        "compiler": compiler_version(),
+        "design": TOP,
+        "targets": list(targets),
+        "clock_mhz": CLOCK_MHZ,
+        "content_id": f"0x{content_id:08X}",
+        "formats_version": formats.FORMATS_VERSION,
+        "control_base": f"0x{formats.CONTROL_BASE:08X}",
+        "max_transfer_bytes": MAX_TRANSFER_BYTES,
+        "interrupts": False,
+        "results_padded_to_bytes": formats.WORD_BYTES,
+        "head_dim": formats.HEAD_DIM,
+        "max_positions": formats.MAX_CONTEXT_BOARD,
+        "dmas": [
+            {
+                "engine": engine,
+                "base": f"0x{formats.DMA_BASE + formats.DMA_STRIDE * index:08X}",
+                "scatter_gather": scatter_gather,
+                "hp_port": HP_PORTS[engine],
+                "length_width": LENGTH_WIDTH,
+                "stream_bits": 8 * formats.WORD_BYTES,
+                "results_coherent": False,
+                "descriptors_coherent": False,
+            }
+            for index, engine in enumerate(formats.ENGINES)
+        ],
+    }
+
+
+def _build_both(target: str, out: Path, *, content_id: int, deadline: Deadline, log: Path) -> None:
+    build_rtl(target, out / RTL_LIBRARY, content_id=content_id, deadline=deadline, log=log)
+    build_model(target, out / MODEL_LIBRARY, deadline=deadline, log=log)
+
+
+def build_rtl(
+    target: str,
+    library: Path,
+    *,
+    content_id: int,
+    deadline: Deadline,
+    log: Path,
+    assertions: bool = False,
+    waves: bool = False,
+    parameters: Mapping[str, int] | None = None,
+    rtl: Path = RTL,
+) -> None:
+    """Verilates the sources in ``rtl`` and compiles them with the DMA model.
+
+    ``parameters`` are of the shell (HEAD_DIM, MAX_POSITIONS); ``assertions`` stop the process where one fails, so they
+    are for tests only; ``waves`` makes ``tritforge_rtl_waves`` work. Raises ToolFailed with the tool's words.
+    """
+    if not 0 <= content_id < 1 << 32:
+        raise ConfigError(f"content id {content_id:#x} is not a 32-bit number")
+    with tempfile.TemporaryDirectory(prefix="tritforge-verilate-") as scratch:
+        work = Path(scratch)
+        for name in (*RTL_SOURCES, "waivers.vlt"):
+            shutil.copyfile(rtl / name, work / name)
+        arguments = [
+            find_tool("verilator"), "--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall",
+            *(("--assert", "-DTRITFORGE_SVA") if assertions else ("--noassert",)),
+            *(("--trace",) if waves else ()),
+            "--top-module", TOP, "--prefix", f"V{TOP}", "--Mdir", "verilated",
+            f"-GCONTENT_ID=32'h{content_id:08x}",
+            *(f"-G{name}={value}" for name, value in (parameters or {}).items()),
+            "waivers.vlt", *RTL_SOURCES,
+        ]  # fmt: skip
+        run_tool(arguments, cwd=work, deadline=deadline, log=log)
+        runtime = _verilator_include(deadline)
+        sources = _copy_sim(work, "fabric_rtl.cpp")
+        generated = sorted((work / "verilated").glob("*.cpp"))
+        # Verilator's own files are system headers: their warnings are not ours.
+        system = [f"-isystem{folder}" for folder in ("verilated", runtime, runtime / "vltstd")]
+        includes = [*system, "-I.", f"-DVM_TRACE={int(waves)}"]
+        extra = [*VERILATOR_CPP, *(("verilated_vcd_c.cpp",) if waves else ())]
+        units = [
+            *((name, ["-O2", *OUR_WARNINGS]) for name in sources),
+            # Constructors and the like run once: not worth optimising.
+            *((f"verilated/{path.name}", ["-O0" if "Slow" in path.name else "-O2"]) for path in generated),
+            *((str(runtime / name), ["-O2"]) for name in extra),
+        ]
+        _compile(target, work, units, includes, library, deadline=deadline, log=log)
+
+
+def build_model(target: str, library: Path, *, deadline: Deadline, log: Path) -> None:
+    """Compiles the functional engines with the same DMA model."""
+    with tempfile.TemporaryDirectory(prefix="tritforge-model-") as scratch:
+        work = Path(scratch)
+        sources = _copy_sim(work, "fabric_model.cpp")
+        units = [(name, ["-O2", *OUR_WARNINGS]) for name in sources]
+        _compile(target, work, units, ["-I."], library, deadline=deadline, log=log)
+
+
+def _copy_sim(work: Path, fabric: str) -> list[str]:
+    for header in SIM.glob("*.h"):
+        shutil.copyfile(header, work / header.name)
+    shutil.copyfile(FORMATS_HEADER, work / FORMATS_HEADER.name)
+    names = [*COMMON_CPP, fabric]
+    for name in names:
+        shutil.copyfile(SIM / name, work / name)
+    return names
+
+
+def _verilator_include(deadline: Deadline) -> Path:
+    printed = run_tool([find_tool("verilator"), "-V"], deadline=deadline).stdout
+    root = re.search(r"VERILATOR_ROOT\s*=\s*(/\S+)", printed)
+    include = Path(root.group(1)) / "include" if root else Path("/usr/share/verilator/include")
+    if not (include / "verilated.cpp").is_file():
+        raise ToolMissing(f"Verilator's run-time sources are not in {include}", hint="apt-get install verilator")
+    return include
+
+
+def _compile(
+    target: str,
+    work: Path,
+    units: Sequence[tuple[str, Sequence[str]]],
+    includes: Sequence[str],
+    library: Path,
+    *,
+    deadline: Deadline,
+    log: Path,
+) -> None:
+    """Compiles (source, flags) pairs, two at a time, and links them. Paths are relative to ``work``."""
+    if target not in TARGETS or "linux" not in target:
+        raise ConfigError(
+            f"the simulated logic is not built for '{target}'",
+            hint=f"known are {', '.join(name for name in TARGETS if 'linux' in name)}",
+        )
+    compiler_version()
+    zig = [sys.executable, "-m", "ziglang", "c++", *TARGETS[target].zig, *COMPILE_FLAGS]
+    env = {"ZIG_LOCAL_CACHE_DIR": str(work / "zig-cache")}
+
+    def one(job: tuple[int, tuple[str, Sequence[str]]]) -> str:
+        index, (source, flags) = job
+        output = f"{index:02d}.o"
+        run_tool([*zig, *flags, *includes, "-c", source, "-o", output], cwd=work, env=env, deadline=deadline, log=log)
+        return output
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        objects = list(pool.map(one, enumerate(units)))
+    linked = work / library.name
+    run_tool([*zig, "-shared", "-s", *objects, "-o", linked.name], cwd=work, env=env, deadline=deadline, log=log)
+    if not linked.is_file():
+        raise ToolFailed(f"no {library.name} came out of linking", log=log)
+    library.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(linked, library)
