@@ -128,7 +128,7 @@ class Session:
             command = COMMANDS.get(frame.get("do"))
             if command is None:
                 raise Fault("BoardUnfit", "the agent does not know {!r}".format(frame.get("do")))
-            if payload and frame["do"] != "upload":
+            if frame.get("payload") and frame["do"] != "upload":
                 raise Fault("TransferError", "data came with a command that takes none")
             options = frame.get("with") or {}
             if frame["do"] == "upload":
@@ -171,7 +171,7 @@ class Session:
     def do_unchanged(self, number, release, signature):
         """Whether this release is current, whole and signed the same: then there is nothing to do."""
         self.need_lease()
-        if self.releases.current() != release:
+        if self.releases.current() != release or self.releases.by_hand():
             return {"unchanged": False}
         folder = self.releases.path(release)
         try:
@@ -280,6 +280,14 @@ class Session:
         import tempfile
 
         self.need_lease()
+        if not staged and self.releases.by_hand():
+            raise Fault(
+                "MismatchError",
+                "the wrong release is current: {} was made current by hand, not by a deploy".format(
+                    (self.releases.current() or "something else")[:12]
+                ),
+                "deploy again: the board then runs what it is said to run",
+            )
         if staged:
             folder = os.path.join(self.releases.staging, release)
         else:

@@ -6,10 +6,21 @@ import sys
 from board_rt.lease import boot_id, holder, uptime
 from board_rt.releases import Releases
 
+SYSTEM = os.environ.get("TRITFORGE_SYSROOT", "")
+"""In front of the system's paths; empty on a board. Tests describe a board by a folder."""
+
+PACKAGES = (
+    "/usr/lib/python3/dist-packages",
+    "/usr/local/lib/python3*/dist-packages",
+    "/usr/local/lib/python3*/site-packages",
+    "/usr/local/share/pynq-venv/lib/python3*/site-packages",
+)
+"""Where Python packages of Debian, Ubuntu and the PYNQ image lie. The agent itself runs without them."""
+
 
 def read_text(path):
     try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
+        with open(SYSTEM + path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
     except OSError:
         return ""
@@ -45,15 +56,16 @@ def image_version():
     return ""
 
 
-def pynq_version():
-    """Version of the pynq package, found without importing it (that takes seconds and needs root)."""
+def package(name):
+    """The newest ``name`` that is installed, as a path of the file system, or an empty text. Nothing is imported."""
     import glob
 
-    places = sys.path + ["/usr/local/share/pynq-venv/lib/python3.10/site-packages"]
-    for place in places:
-        for found in glob.glob(os.path.join(place or ".", "pynq-*.dist-info")):
-            return os.path.basename(found)[len("pynq-") : -len(".dist-info")]
-    return ""
+    found = [path for place in PACKAGES for path in glob.glob(SYSTEM + place + "/" + name)]
+    return found[-1] if found else ""
+
+
+def pynq_version():
+    return os.path.basename(package("pynq-*.dist-info"))[len("pynq-") : -len(".dist-info")]
 
 
 def xrt():
@@ -66,12 +78,6 @@ def xrt():
             if found:
                 return value.strip().strip("\"'")
     return ""
-
-
-def has_tokenizers():
-    import importlib.util
-
-    return importlib.util.find_spec("tokenizers") is not None
 
 
 def gather(root):
@@ -89,8 +95,8 @@ def gather(root):
         "image": image_version(),
         "pynq": pynq_version(),
         "xrt": xrt(),
-        "fpga_manager": os.path.isdir("/sys/class/fpga_manager/fpga0"),
-        "tokenizers": has_tokenizers(),
+        "fpga_manager": os.path.isdir(SYSTEM + "/sys/class/fpga_manager/fpga0"),
+        "tokenizers": bool(package("tokenizers")),
         "disk_free_bytes": disk.f_bavail * disk.f_frsize,
         "memory_kib": memory.get("MemTotal", 0),
         "memory_available_kib": memory.get("MemAvailable", 0),
@@ -102,6 +108,7 @@ def gather(root):
         "uptime_s": uptime(),
         "boot_id": boot_id(),
         "current": releases.current(),
+        "current_by_hand": releases.by_hand(),
         "releases": releases.installed(),
         "history": releases.history(),
         "lease": holder(root),

@@ -40,14 +40,22 @@ def read_json(path):
         return None
 
 
-def point_link(path, target):
-    """Makes the symbolic link at ``path`` point to ``target``, in one step."""
+def make_link(path, target):
+    """A symbolic link beside ``path``, to be renamed over it: (its name, what identifies it)."""
     temporary = "{}.{}.tmp".format(path, os.getpid())
     if os.path.lexists(temporary):
         os.unlink(temporary)
     os.symlink(target, temporary)
-    os.replace(temporary, path)
-    sync_folder(os.path.dirname(path))
+    return temporary, link_stamp(temporary)
+
+
+def link_stamp(path):
+    """Inode and time of a link itself: another one with the same target has others. None when there is none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return [status.st_ino, status.st_mtime_ns]
 
 
 def hash_file(path):

@@ -1,7 +1,8 @@
 """Releases on the board: assembled from objects, checked, made current in one step, and the way back.
 
 ``releases/<id>`` holds the manifest, its signature and a hard link to the object of every part, under the part's name.
-A release appears there only whole. ``current`` is a symbolic link; ``history.json`` lists what it pointed to.
+A release appears there only whole. ``current`` is a symbolic link; ``history.json`` lists what it pointed to, and
+``activated.json`` identifies the link that was made last, so that one made by hand is noticed.
 """
 
 import os
@@ -9,7 +10,7 @@ import re
 import shutil
 
 from board_rt.faults import Fault, from_os_error
-from board_rt.files import point_link, read_json, sync_folder, write_json
+from board_rt.files import link_stamp, make_link, read_json, sync_folder, write_json
 from board_rt.objects import Objects, checked_digest
 
 RELEASE_ID = re.compile(r"^[0-9a-f]{8,64}$")
@@ -50,6 +51,7 @@ class Releases:
         self.folder = os.path.join(root, "releases")
         self.staging = os.path.join(root, "staging")
         self.link = os.path.join(root, "current")
+        self.activated_path = os.path.join(root, "activated.json")
         self.history_path = os.path.join(root, "history.json")
         self.objects = Objects(root)
 
@@ -195,8 +197,22 @@ class Releases:
             if previous and (not history or history[-1] != previous):
                 history.append(previous)
             write_json(self.history_path, history[-HISTORY_LENGTH:])
-            point_link(self.link, os.path.join("releases", release))
+        if previous != release or self.by_hand():
+            self.point(release)
         return previous
+
+    def point(self, release):
+        """Makes ``current`` point to a release, in one rename, noted before it happens."""
+        made, stamp = make_link(self.link, os.path.join("releases", release))
+        write_json(self.activated_path, {"link": stamp, "before": link_stamp(self.link)})
+        os.replace(made, self.link)
+        sync_folder(self.root)
+
+    def by_hand(self):
+        """Whether ``current`` is a link that no activation made."""
+        stamp, noted = link_stamp(self.link), read_json(self.activated_path) or {}
+        # "before" is current when an activation was cut between its note and its rename.
+        return stamp is not None and stamp not in (noted.get("link"), noted.get("before"))
 
     def history(self):
         """Releases that were current before, oldest first, as far as they are still installed."""
@@ -213,7 +229,7 @@ class Releases:
     def go_back(self):
         """Makes the release before current, and takes it out of the history. Returns (new, old)."""
         target, old = self.before(), self.current()
-        point_link(self.link, os.path.join("releases", target))
+        self.point(target)
         write_json(self.history_path, [entry for entry in self.history() if entry != target])
         return target, old
 
