@@ -62,7 +62,7 @@ def smoke(options):
         if seen.get((point, layer)) != data:
             raise Fault(
                 "MismatchError",
-                "the smoke run's first token differs at '{}'{}".format(point, "" if layer < 0 else ", layer %d" % layer),
+                "the smoke run's first token differs at '{}', layer {}".format(point, layer),
                 "'invoke verify' says which word and why",
             )
     return dict(found, circuit_words=words, open_s=round(open_s, 3))
@@ -165,10 +165,10 @@ class TextStream:
 def verify(options):
     """The battery: each prompt's tokens, then greedy ones, with a hash of the logits at every step.
 
-    Options: ``sequences`` [{ids, steps}]; ``backend`` (None: the release's circuits); ``follow``: token ids are given for
-    all steps instead of taken greedily. For steps listed in ``trace`` ([sequence, step] pairs, or "all") the hash of every
-    trace point is sent, for those in ``data`` its bytes, for those in ``full`` the logits.
-    Events: {sequence, step, token, logits (SHA-256), next} and {sequence, step, point, layer, type, data|sha256}.
+    Options: ``sequences`` [{ids, steps}], where behind ``ids`` tokens are taken greedily; ``backend`` (None: the release's
+    circuits). For steps listed in ``trace`` ([sequence, step] pairs, or "all") one hash over all trace points is sent, for
+    those in ``data`` the points' bytes, for those in ``full`` the logits.
+    Events: {sequence, step, token, logits (SHA-256), next} and {sequence, step, point, layer, type, data}.
     """
     import base64
     import hashlib
@@ -194,22 +194,22 @@ def verify(options):
             ids = sequence["ids"]
             token = ids[0]
             for step in range(sequence["steps"]):
-                data, hashes = wanted("data", number, step), wanted("trace", number, step)
-                digest = hashlib.sha256()
-                if data or hashes:
+                data, hashed = wanted("data", number, step), wanted("trace", number, step)
+                seen = {}
+                if data or hashed:
 
-                    def report(point, layer, kind, raw, data=data, step=step, number=number, digest=digest):
-                        digest.update(raw)
-                        if data:
-                            send({"sequence": number, "step": step, "point": point, "layer": layer, "type": kind,
-                                  "data": packed(raw)})  # fmt: skip
+                    def report(point, layer, kind, raw, seen=seen):
+                        seen[(layer, point)] = (kind, raw)
 
                     runtime.trace(report)
                 logits = runtime.forward(token)
-                if data or hashes:
+                if data or hashed:
                     runtime.trace(None)
                 raw = bytes(logits)
                 following = runtime.sample(logits, Sampler(), ())
+                for (layer, point), (kind, value) in seen.items() if data else ():
+                    send({"sequence": number, "step": step, "point": point, "layer": layer, "type": kind,
+                          "data": packed(value)})  # fmt: skip
                 event = {
                     "sequence": number,
                     "step": step,
@@ -217,7 +217,10 @@ def verify(options):
                     "logits": hashlib.sha256(raw).hexdigest(),
                     "next": following,
                 }
-                if data or hashes:
+                if hashed:
+                    digest = hashlib.sha256()
+                    for key in sorted(seen):
+                        digest.update(seen[key][1])
                     event["trace"] = digest.hexdigest()
                 if wanted("full", number, step):
                     event["full"] = packed(raw)

@@ -106,7 +106,7 @@ class Lease:
         self.handle = None
         raise Fault(
             "BoardBusy",
-            "the board is held by {} ({})".format(note.get("owner", "another session"), note.get("what", "unknown work")),
+            "the board is held by {} ({})".format(note.get("owner", "another session"), note.get("what", "?")),
             "wait until it has ended; a holder that dies frees the board at once, a silent one after {} s".format(
                 note.get("lease_s", "?")
             ),

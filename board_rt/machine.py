@@ -83,7 +83,7 @@ class Machine:
             if abs(hertz / 1e6 - float(clock)) > CLOCK_TOLERANCE * float(clock):
                 raise Fault(
                     "BoardUnfit",
-                    "the circuits' clock runs at {:.2f} MHz, the release needs {:.2f}".format(hertz / 1e6, float(clock)),
+                    "the circuits' clock is {:.2f} MHz, the release needs {:.2f}".format(hertz / 1e6, float(clock)),
                     "another program changed the fabric clocks: restart the board",
                 )
         return found

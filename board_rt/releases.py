@@ -234,7 +234,7 @@ class Releases:
         return target, old
 
     def prune(self, keep):
-        """Keeps the current release and the ``keep - 1`` that were current last; removes the others and their objects."""
+        """Keeps the current release and the ``keep - 1`` that were current last; removes all else."""
         current = self.current()
         kept = {entry for entry in ([*self.history(), current][-keep:]) if entry}
         if current:

@@ -150,7 +150,7 @@ def make_key(path: Path) -> None:
 
 
 def make_release(folder: Path, files: Mapping[str, bytes | Path], key: Path, **predicate: Any) -> LocalRelease:
-    """A signed release of these files. It gets the agent's code and, without files of their own, jobs that do nothing."""
+    """A signed release of these files."""
     folder.mkdir(parents=True)
     subjects, parts = [], []
     for name, content in sorted(files.items()):
