@@ -180,7 +180,9 @@ def test_each_attempt_has_a_folder_of_its_own(
 def test_no_vivado_at_all(run_build: Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setattr("pipelines.vivado.toolchain.USUAL_PLACES", (str(tmp_path / "opt"),))
-    with pytest.raises(ToolMissing, match=r"looked for a version from 2022\.1 to 2024\.2: 'vivado' on the PATH") as caught:
+    with pytest.raises(
+        ToolMissing, match=r"looked for a version from 2022\.1 to 2024\.2: 'vivado' on the PATH"
+    ) as caught:
         run_build()
     assert caught.value.status == 3 and "install AMD Vivado" in caught.value.hint
 

@@ -339,6 +339,12 @@ class BlockDesign:
                 wrong.append(f"[standin] interrupts of /{name} are enabled, but nothing is connected to IRQ_F2P")
             if cell.vlnv == catalogue.CONCAT and not any(d == f"{name}/dout" for d, _ in self.nets):
                 wrong.append(f"[standin] /{name}/dout drives nothing")
+            if cell.vlnv == catalogue.DMA and any(c.vlnv == catalogue.CONCAT for c in self.cells.values()):
+                for line in ("mm2s_introut", "s2mm_introut"):
+                    if sum(len(loads) for driver, loads in self.nets if driver == f"{name}/{line}") != 1:
+                        wrong.append(
+                            f"[standin] interrupts are collected, but /{name}/{line} does not go to exactly one input"
+                        )
         return wrong
 
     def _check_interfaces(self) -> list[str]:

@@ -160,7 +160,13 @@ class Project:
             if to_step != "write_bitstream":
                 raise TclError("[standin] the implementation run must be launched to write_bitstream")
             self._check_constraints()
-            self.dump()
+        for step in DIRECTIVES:
+            if (step == "SYNTH_DESIGN") != (run.kind == "synthesis"):
+                continue
+            off = run.properties.get(f"STEPS.{step}.IS_ENABLED") in ("false", "0")
+            if not off and f"STEPS.{step}.ARGS.DIRECTIVE" not in run.properties:
+                raise TclError(f"[standin] {step} of {name} is left at its default, which can change with the version")
+        self.dump()
         run.launched_to = to_step or "synth_design"
         run.status = "Running..."
         run.progress = "5%"

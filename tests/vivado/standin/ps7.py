@@ -175,8 +175,8 @@ def check_whole(config: dict[str, str]) -> list[str]:
     for name in (
         "PCW_APU_PERIPHERAL_FREQMHZ", "PCW_DDR_RAM_HIGHADDR", "PCW_PRESET_BANK0_VOLTAGE", "PCW_PRESET_BANK1_VOLTAGE",
         "PCW_UIPARAM_DDR_BUS_WIDTH", "PCW_UIPARAM_DDR_FREQ_MHZ", "PCW_UIPARAM_DDR_MEMORY_TYPE",
-        "PCW_UIPARAM_DDR_PARTNO",
+        "PCW_UIPARAM_DDR_PARTNO", "PCW_USE_FABRIC_INTERRUPT", "PCW_IRQ_F2P_INTR", "PCW_QSPI_GRP_SINGLE_SS_ENABLE",
     ):  # fmt: skip
         if name not in config:
-            wrong.append(f"{name} is left at a default that is not this board's")
+            wrong.append(f"{name} is left at a default that may not be this board's")
     return wrong
