@@ -165,8 +165,8 @@ void Board::write32(uint32_t address, uint32_t value) {
 }
 
 uint64_t Board::time_ns() const {
-  const unsigned __int128 real = static_cast<unsigned __int128>(cycles_) * 1000000 / options_.clock_khz;
-  const auto ns = static_cast<uint64_t>(real);
+  // A period of clock_khz cycles is a millisecond; so nothing overflows, and 32-bit machines have no 128-bit integers.
+  const uint64_t ns = cycles_ / options_.clock_khz * 1000000 + cycles_ % options_.clock_khz * 1000000 / options_.clock_khz;
   return faults_.always(Fault::kWrongClock) ? ns / 4 * 5 : ns;
 }
 

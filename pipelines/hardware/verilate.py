@@ -170,20 +170,35 @@ def build_rtl(
             "waivers.vlt", *RTL_SOURCES,
         ]  # fmt: skip
         run_tool(arguments, cwd=work, deadline=deadline, log=log)
-        runtime = _verilator_include(deadline)
-        sources = _copy_sim(work, "fabric_rtl.cpp")
-        generated = sorted((work / "verilated").glob("*.cpp"))
-        # Verilator's own files are system headers: their warnings are not ours.
-        system = [f"-isystem{folder}" for folder in ("verilated", runtime, runtime / "vltstd")]
-        includes = [*system, "-I.", f"-DVM_TRACE={int(waves)}"]
-        extra = [*VERILATOR_CPP, *(("verilated_vcd_c.cpp",) if waves else ())]
-        units = [
-            *((name, ["-O2", *OUR_WARNINGS]) for name in sources),
-            # Constructors and the like run once: not worth optimising.
-            *((f"verilated/{path.name}", ["-O0" if "Slow" in path.name else "-O2"]) for path in generated),
-            *((str(runtime / name), ["-O2"]) for name in extra),
-        ]
-        _compile(target, work, units, includes, library, deadline=deadline, log=log)
+        sources = [(name, ["-O2", *OUR_WARNINGS]) for name in _copy_sim(work, "fabric_rtl.cpp")]
+        compile_verilated(target, work, sources, library, deadline=deadline, log=log, waves=waves)
+
+
+def compile_verilated(
+    target: str,
+    work: Path,
+    sources: Sequence[tuple[str, Sequence[str]]],
+    library: Path,
+    *,
+    deadline: Deadline,
+    log: Path,
+    waves: bool = False,
+    optimise: str = "-O2",
+) -> None:
+    """Compiles what Verilator wrote into ``work/verilated`` with (source, flags) pairs of ours into one library."""
+    runtime = _verilator_include(deadline)
+    # Verilator's own files are system headers: their warnings are not ours.
+    system = [f"-isystem{folder}" for folder in ("verilated", runtime, runtime / "vltstd")]
+    extra = [*VERILATOR_CPP, *(("verilated_vcd_c.cpp",) if waves else ())]
+    generated = sorted((work / "verilated").glob("*.cpp"))
+    units = [
+        # Constructors and the like run once: not worth optimising.
+        *((f"verilated/{path.name}", [optimise]) for path in generated if "Slow" not in path.name),
+        *sources,
+        *((str(runtime / name), [optimise]) for name in extra),
+        *((f"verilated/{path.name}", ["-O0"]) for path in generated if "Slow" in path.name),
+    ]
+    _compile(target, work, units, [*system, "-I.", f"-DVM_TRACE={int(waves)}"], library, deadline=deadline, log=log)
 
 
 def build_model(target: str, library: Path, *, deadline: Deadline, log: Path) -> None:
