@@ -141,20 +141,13 @@ def release(board="", model=""):
 # ----------------------------------------------------------------------------------------------------------- board
 
 
-@command(
-    "Board",
-    lists=("board",),
-    board=BOARDS_HELP,
-    model=MODEL_HELP,
-    fresh="emulated boards: begin with an empty disk",
-    accept_host_key="accept the key of a board that was never seen before",
-)
-def deploy(board=(), model="", fresh=False, accept_host_key=False):
+@command("Board", lists=("board",), board=BOARDS_HELP, model=MODEL_HELP)
+def deploy(board=(), model=""):
     """Puts a release on the board and makes it current, or changes nothing."""
 
 
-@command("Board", lists=("board",), board=BOARDS_HELP)
-def rollback(board=()):
+@command("Board", board=BOARD_HELP)
+def rollback(board=""):
     """Makes the release before the current one current again."""
 
 
@@ -178,13 +171,13 @@ def generate(
 
 @command(
     "Board",
-    optional="board",
-    board="start or stop this one",
-    stop="switch an emulated board off",
-    start="switch an emulated board on",
+    start="switch this emulated board on",
+    stop="switch this emulated board off",
     fresh="with --start: begin with an empty disk",
+    accept="show the host key that this board answers with, to be accepted as its own",
+    host_key="with --accept: the key as it must be, or 'yes' to take it as it is",
 )
-def boards(board="", stop=False, start=False, fresh=False):
+def boards(stop="", start="", fresh=False, accept="", host_key=""):
     """Boards, their state, and who holds them."""
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-PLAIN_EVERY_S = 10.0
+PLAIN_EVERY_S = 30.0
 """On no terminal, one line this often: enough to see life in a CI log."""
 
 
