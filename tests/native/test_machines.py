@@ -1,0 +1,130 @@
+"""The same logits, all bits, on every machine, with every compiler, thread count and flush-to-zero setting."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.golden.forward import Forward, ModelShape
+from pipelines.runtime.host import HostRuntime
+from tests.native import images
+from tests.native.conftest import MACHINES, QEMU, QEMU_CPU, pl_library, runtime_library, test_program
+
+HERE = Path(__file__).parent
+
+# Rows of full width: here the work is really divided between threads.
+WIDE_SHAPE = ModelShape(hidden=1536, ffn=4096, layers=1, heads=16, head_dim=96, vocab=4001, context=8)
+
+
+def run_logits(
+    target: str, compiler: str, image: Path, tokens: list[int], *,
+    backend: str = "host", pl: Path | None = None, threads: int = 1, flush: bool = False, plain: bool = False,
+    simple: bool = False,
+) -> np.ndarray:  # fmt: skip
+    """Logits float32[tokens, vocab] of a built library on a machine."""
+    program = test_program("logits", target, compiler, [HERE / "logits.c"])
+    library = runtime_library(target, compiler)
+    found = subprocess.run(
+        [*QEMU[target], program, library, image, backend, pl or "-", str(threads), str(int(flush)), str(int(plain)),
+         str(int(simple)), *map(str, tokens)],
+        capture_output=True, timeout=300, env={**os.environ, "QEMU_CPU": QEMU_CPU[target]},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr.decode()
+    assert found.stderr == b""
+    return np.frombuffer(found.stdout, dtype=np.float32).reshape(len(tokens), -1)
+
+
+def assert_same_bits(found: np.ndarray, wanted: np.ndarray) -> None:
+    assert found.shape == wanted.shape
+    different = np.argwhere(found.view(np.int32) != np.ascontiguousarray(wanted).view(np.int32))
+    assert different.size == 0, f"{len(different)} of {wanted.size} differ, first at {different[0]}"
+
+
+@pytest.mark.parametrize(("target", "compiler"), MACHINES)
+@pytest.mark.parametrize("flush", [False, True], ids=["", "flush-to-zero"])
+def test_shipped_model(
+    target: str, compiler: str, flush: bool, shipped_image: Path, shipped_run: tuple[list[int], np.ndarray]
+) -> None:
+    tokens, wanted = shipped_run
+    assert len(tokens) >= 64
+    assert_same_bits(run_logits(target, compiler, shipped_image, tokens, flush=flush), wanted)
+
+
+@pytest.mark.parametrize(("target", "compiler"), MACHINES)
+@pytest.mark.parametrize("plain", [False, True], ids=["", "plain"])
+def test_small_model_with_planes_and_pieces(
+    target: str, compiler: str, plain: bool, small_image: Path, small_run: tuple[list[int], np.ndarray]
+) -> None:
+    tokens, wanted = small_run
+    assert_same_bits(run_logits(target, compiler, small_image, tokens, plain=plain), wanted)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], np.ndarray]:
+    model = images.random_model(WIDE_SHAPE, 7)
+    tokens = [1, 4000, 17, 5]
+    return images.write_image(model, tmp_path_factory.mktemp("wide")), tokens, Forward(model)(tokens)
+
+
+@pytest.mark.parametrize(("target", "compiler"), MACHINES)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads(target: str, compiler: str, threads: int, wide: tuple[Path, list[int], np.ndarray]) -> None:
+    image, tokens, wanted = wide
+    assert_same_bits(run_logits(target, compiler, image, tokens, threads=threads), wanted)
+    assert_same_bits(run_logits(target, compiler, image, tokens, threads=threads, plain=True), wanted)
+
+
+@pytest.mark.parametrize("kind", ["rtl", "model"])
+@pytest.mark.parametrize("simple", [False, True], ids=["scatter-gather", "simple"])
+def test_circuits_of_the_shipped_model(
+    kind: str, simple: bool, shipped_image: Path, shipped_run: tuple[list[int], np.ndarray]
+) -> None:
+    tokens, wanted = shipped_run
+    found = run_logits(
+        "x86_64-linux", "gcc", shipped_image, tokens[:64], backend=kind, pl=pl_library(kind), simple=simple, threads=2
+    )
+    assert_same_bits(found, wanted[:64])
+
+
+@pytest.mark.parametrize("kind", ["rtl", "model"])
+@pytest.mark.parametrize("simple", [False, True], ids=["scatter-gather", "simple"])
+def test_circuits_of_the_small_model(
+    kind: str, simple: bool, small_image: Path, small_run: tuple[list[int], np.ndarray]
+) -> None:
+    tokens, wanted = small_run
+    found = run_logits("x86_64-linux", "zig", small_image, tokens, backend=kind, pl=pl_library(kind), simple=simple)
+    assert_same_bits(found, wanted)
+
+
+def test_circuits_inside_the_emulated_instruction_set(
+    shipped_image: Path, shipped_run: tuple[list[int], np.ndarray]
+) -> None:
+    """What runs on the emulated board: the ARM runtime with the RTL compiled for ARM."""
+    tokens, wanted = shipped_run
+    pl = pl_library("rtl", "armv7-linux")
+    assert_same_bits(run_logits("armv7-linux", "zig", shipped_image, tokens[:8], backend="rtl", pl=pl), wanted[:8])
+
+
+def test_every_trace_point(host_library: Path, small_image: Path) -> None:
+    model = images.random_model(images.SMALL_SHAPE, 3)
+    golden = Forward(model)
+    wanted: list[tuple[str, int, np.ndarray]] = []
+    golden.trace = lambda name, layer, value: wanted.append((name, layer, np.array(value[0])))
+    found: list[tuple[str, int, np.ndarray]] = []
+    with HostRuntime(host_library, small_image) as runtime:
+        runtime.trace(lambda name, layer, value: found.append((name, layer, value)))
+        for token in (1, 5, 300):
+            wanted.clear()
+            found.clear()
+            golden([token])
+            runtime.forward(token)
+            assert [point[:2] for point in found] == [point[:2] for point in wanted]
+            for (name, layer, have), (_, _, want) in zip(found, wanted, strict=True):
+                assert have.tobytes() == np.ascontiguousarray(want).tobytes(), (name, layer)
+        runtime.trace(None)
+        runtime.forward(2)
+        assert len(found) == len(wanted)
