@@ -103,7 +103,7 @@ def sha256_file(path: Path) -> str:
 
 
 class HashCache:
-    """SHA-256 of files, not computed again while size, mtime, ctime and inode are unchanged.
+    """SHA-256 of files, not computed again while size, mtime and inode are unchanged.
 
     The file at ``path`` is a cache and nothing more: it may be deleted, and one that cannot be read is started anew.
     """
@@ -115,14 +115,14 @@ class HashCache:
 
     def sha256(self, path: Path) -> str:
         status = path.stat()
-        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
         known = self._load()
         key = str(path.resolve())
         entry = known.get(key)
         if entry is not None and entry[:-1] == stamp:
             return str(entry[-1])
         digest = sha256_file(path)
-        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > RECENT_NS:
+        if time.time_ns() - status.st_mtime_ns > RECENT_NS:
             known[key] = [*stamp, digest]
             self._dirty = True
         return digest
@@ -138,7 +138,7 @@ class HashCache:
             try:
                 loaded = read_json(self.path)
                 self._known = {
-                    key: entry for key, entry in loaded.items() if isinstance(entry, list) and len(entry) == 5
+                    key: entry for key, entry in loaded.items() if isinstance(entry, list) and len(entry) == 4
                 }
             except (OSError, ValueError, AttributeError):
                 self._known = {}

@@ -1,7 +1,7 @@
 """``repro``: builds everything twice, from two copies of this checkout in different folders, and compares.
 
-Each copy has a store of its own, so nothing is taken from an earlier build. Both sign with this checkout's key: then the
-releases must be equal to the last byte, signature included.
+Each copy has a store of its own, so nothing is taken from an earlier build. Both sign with this checkout's key: then
+the releases must be equal to the last byte, signature included.
 """
 
 from __future__ import annotations
