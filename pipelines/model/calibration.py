@@ -1,10 +1,11 @@
 """K and V scales, fixed for each layer and head, from a text that is not the evaluation text.
 
-A scale taken from all positions of a conversation would look into the future and could not be kept while K and V rows are
-appended, so it is fixed beforehand: the largest magnitude on the calibration text over 127. What lies beyond is clipped.
+A scale taken from all positions of a conversation would look into the future and could not be kept while K and V rows
+are appended, so it is fixed beforehand: the largest magnitude on the calibration text over 127. What lies beyond is
+clipped.
 
-The tokens run through the golden arithmetic, layer by layer as conversion comes by, and never through a float model: the
-scales, and with them the image, are then the same bits on every machine.
+The tokens run through the golden arithmetic, layer by layer as conversion comes by, and never through a float model:
+the scales, and with them the image, are then the same bits on every machine.
 """
 
 from __future__ import annotations

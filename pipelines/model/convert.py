@@ -1,6 +1,7 @@
 """Checkpoint in, packed and calibrated image out.
 
-Only packed weights, an eighteenth of a float32 checkpoint, are ever in memory as a whole: matrices come and go one by one.
+Only packed weights, an eighteenth of a float32 checkpoint, are ever in memory as a whole: matrices come and go one by
+one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The packed image: ``weights.tfs``, ``params.tfp``, ``embedding.f16`` and ``image.json``, as ``docs/formats.md`` says.
 
-``ImageWriter`` writes group after group, so that a model is never in memory as a whole. ``Image.open`` believes nothing:
-every byte of the four files is covered by a checksum or compared with what it must be, and a fault is a FormatError that
-names file, offset and field.
+``ImageWriter`` writes group after group, so that a model is never in memory as a whole. ``Image.open`` believes
+nothing: every byte of the four files is covered by a checksum or compared with what it must be, and a fault is a
+FormatError that names file, offset and field.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class ImageWriter:
         return self
 
     def group(self, layer: int, group: str, packed: list[U8]) -> None:
-        """Writes the transfers of a group, given the packed rows of its matrices, uint8[rows, 8 * ceil(n / 40)] each."""
+        """Writes the transfers of a group, given the packed rows uint8[rows, 8 * ceil(n / 40)] of each matrix."""
         if (layer, group) != next(self._expected, None):
             raise ValueError(f"group {group} of layer {layer} is out of order")
         rows = np.concatenate(packed) if len(packed) > 1 else packed[0]
@@ -496,13 +496,14 @@ class Image:
             ]
             if not fitting:
                 raise FormatError(
-                    f"{self.folder / PARAMS}: k_inverse_scale and score_coefficient of layer {layer}, head {head} disagree"
+                    f"{self.folder / PARAMS}: k_inverse_scale and score_coefficient disagree in layer {layer},"
+                    f" head {head}"
                 )
             found.append(fitting[0])
         return np.array(found, dtype=np.float32)
 
     def transfer(self, entry: TransferEntry) -> U8:
-        """The packed rows uint8[rows, 8 * ceil(n / 40)] of a transfer, after checking header, x slot, crc32 and codes."""
+        """The packed rows uint8[rows, 8 * ceil(n / 40)] of a transfer, after checking header, x slot and crc32."""
         where = f"{self.folder / WEIGHTS}: transfer at offset {entry.offset}"
         with (self.folder / WEIGHTS).open("rb") as stream:
             stream.seek(entry.offset)

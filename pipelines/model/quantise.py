@@ -55,8 +55,8 @@ Rows = Callable[[int, int], F32]
 def head_planes(read: Rows, shape: tuple[int, int], planes: int, name: str, kernel: Kernel) -> tuple[U8, F32]:
     """Packed rows of all planes, one below the other, and float32[planes] scales.
 
-    A residual expansion: plane p is the ternary rounding of what planes 0 … p-1 leave, W - Σ scale · codes. The matrix is
-    read in parts, twice a plane, since it is the largest of a model.
+    A residual expansion: plane p is the ternary rounding of what planes 0 … p-1 leave, W - Σ scale · codes. The
+    matrix is read in parts, twice a plane, since it is the largest of a model.
     """
     rows, columns = shape
     packed = np.empty((planes, rows, words_for_row(columns) * WORD_BYTES), dtype=np.uint8)

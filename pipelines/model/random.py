@@ -23,8 +23,8 @@ F32 = npt.NDArray[np.float32]
 
 RMS_EPS, ROPE_THETA = 1e-5, 10000.0
 _PART = 1 << 22  # weights made at once
-# A latent weight is one of 256 evenly spaced values in (-1, 1) times this over sqrt(columns): then each matrix keeps the
-# magnitude of what it is given, as trained ones nearly do. About a quarter of the codes come out zero.
+# A latent weight is one of 256 evenly spaced values in (-1, 1) times this over sqrt(columns): then each matrix keeps
+# the magnitude of what it is given, as trained ones nearly do. About a quarter of the codes come out zero.
 _GAIN = 1.75
 
 

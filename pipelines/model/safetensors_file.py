@@ -12,8 +12,8 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from io import FileIO
+from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -25,8 +25,8 @@ F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 
 DTYPE_BYTES = {
-    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1,
-    "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2,
+    "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
 }  # fmt: skip
 FLOAT_DTYPES = ("F32", "F16", "BF16")  # what weights may be
 MAX_HEADER_BYTES = 100_000_000  # the format's own bound
@@ -152,7 +152,7 @@ def _to_float32(raw: npt.NDArray[np.uint8], dtype: str) -> F32:
 def write_stream(
     stream: IO[bytes], tensors: list[tuple[str, tuple[int, ...]]], parts: Iterator[F32], metadata: dict[str, str]
 ) -> None:
-    """Writes float32 tensors of known names and shapes; their values come one after the other in any number of parts."""
+    """Writes float32 tensors of known names and shapes, whose values come in any number of parts, in order."""
     entries: dict[str, object] = {"__metadata__": metadata}
     at = 0
     for name, shape in tensors:

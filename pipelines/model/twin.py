@@ -1,8 +1,8 @@
 """The model in ordinary floating point: what the integers are compared with.
 
-The same family in float32 with numpy's own sums, exponentials and square roots. Each place where the board rounds can be
-switched: weights (as they are, ternary), activations (float, int8 a token), attention (softmax, or one of the circuit's
-approximations of it), head. Perplexities of the variants say what each of these costs.
+The same family in float32 with numpy's own sums, exponentials and square roots. Each place where the board rounds can
+be switched: weights (as they are, ternary), activations (float, int8 a token), attention (softmax, or one of the
+circuit's approximations of it), head. Perplexities of the variants say what each of these costs.
 """
 
 from __future__ import annotations

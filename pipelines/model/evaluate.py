@@ -1,0 +1,355 @@
+"""The perplexity table: what rounding weights, head and attention costs, each with its confidence.
+
+A text is cut into windows of the model's context that do not overlap, each begun with ``<s>``; the tokens behind the
+last whole window are left out. Confidence comes from the windows taken as independent: 95 % intervals of the mean
+loss, and of the difference to the row that a row is compared with, window by window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.base.deadline import Deadline
+from pipelines.base.errors import ConfigError, ToolTimeout
+from pipelines.golden import ternary
+from pipelines.golden.forward import Forward, GoldenModel
+from pipelines.model import quantise
+from pipelines.model.bigram import FILE as BIGRAMS
+from pipelines.model.bigram import BigramTable
+from pipelines.model.checkpoint import Architecture, Checkpoint
+from pipelines.model.twin import Attention, KvScales, Rounding, Twin, int8_tokens
+
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+I32 = npt.NDArray[np.int32]
+Progress = Callable[[float, float], None]
+"""Called with (parts done, parts in all)."""
+
+TWIN = "twin"  # folder inside a checkpoint's folder: the same shape and steps, trained in float32
+HEAD_PLANES = (1, 2, 3)
+SHORTLISTS = (1, 4, 16, 64, 256)
+CONFIDENCE = 1.959964  # standard errors of a two-sided 95 % interval
+WARN_RATIO = 2.0  # ternary perplexity over that of the weights not rounded, beyond which a model is no ternary model
+LARGE = 50_000_000  # parameters; beyond, only LARGE_TOKENS tokens are evaluated, one part at a time
+LARGE_TOKENS = 4096
+CLOSE = 0.02  # two best logits nearer than this may change places between two computations
+
+# The battery of greedy continuations on which the integer path is held against the float simulation.
+BATTERY = (
+    "It was a truth",
+    "Mr. Darcy",
+    '"My dear Emma,"',
+    "The ladies of the house",
+    "Captain Wentworth had",
+    "She had never been",
+    "In the evening",
+    "Elinor could not",
+)
+BATTERY_TOKENS = 48
+
+# What the earlier work measured for bitnet_b1_58-large (hidden 1536, 24 layers), under the names of the rows here.
+REFERENCE_SHAPE = (1536, 24)
+REFERENCE = {
+    "ternary, head fp16": 17.90,
+    "ternary, head int8": 17.89,
+    "ternary, head 1 plane": 35.56,
+    "attention: fixed shift": 58.25,
+    "attention: m, scales of the window": 35.90,
+    "attention: m, calibrated scales": 35.61,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. ``losses`` float64[windows, T] in nats; ``against`` names the row it is compared with."""
+
+    name: str
+    losses: F64
+    against: str = ""
+
+
+def windows(tokenizer: Path, text: str, length: int, bos: int) -> I32:
+    """int32[n, 1 + length]: ``<s>`` and ``length`` tokens each. ConfigError if the text fills not one window."""
+    from tokenizers import Tokenizer
+
+    ids = np.array(Tokenizer.from_file(str(tokenizer)).encode(text, add_special_tokens=False).ids, dtype=np.int32)
+    count = len(ids) // length
+    if not count:
+        raise ConfigError(f"the evaluation text has {len(ids)} tokens, fewer than one window of {length}")
+    body = ids[: count * length].reshape(count, length)
+    return np.concatenate([np.full((count, 1), bos, dtype=np.int32), body], axis=1)
+
+
+def losses(hidden: F32, head: F32, ids: I32) -> F64:
+    """Nats of each token, float64[n, T]; hidden float32[n, T, hidden], ids int[n, 1 + T]."""
+    return np.stack([losses_of_logits(h @ head.T, row[1:]) for h, row in zip(hidden, ids, strict=True)])
+
+
+def losses_of_logits(logits: F32, targets: I32) -> F64:
+    """Nats of each target: log of the softmax' denominator minus the target's logit; logits float32[T, vocab]."""
+    largest = logits.max(axis=-1, keepdims=True)
+    total = np.exp(logits - largest).sum(axis=-1, dtype=np.float64)
+    chosen = np.take_along_axis(logits, targets[:, None].astype(np.int64), axis=-1)[:, 0]
+    return np.asarray(np.log(total) + largest[:, 0] - chosen, dtype=np.float64)
+
+
+def describe(rows: Sequence[Row], reference: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The rows as JSON: perplexity with its 95 % interval, and the ratio to the row compared with, with its own."""
+    by_name = {row.name: row for row in rows}
+    described = []
+    for row in rows:
+        mean, error = _mean_and_error(row.losses.mean(axis=1))
+        entry: dict[str, Any] = {
+            "name": row.name,
+            "perplexity": round(math.exp(mean), 4),
+            "low": round(math.exp(mean - CONFIDENCE * error), 4),
+            "high": round(math.exp(mean + CONFIDENCE * error), 4),
+            "tokens": int(row.losses.size),
+        }
+        base = by_name.get(row.against)
+        if base is not None:
+            mean, error = _mean_and_error((row.losses - base.losses).mean(axis=1))
+            entry["against"] = row.against
+            entry["ratio"] = round(math.exp(mean), 5)
+            entry["ratio_low"] = round(math.exp(mean - CONFIDENCE * error), 5)
+            entry["ratio_high"] = round(math.exp(mean + CONFIDENCE * error), 5)
+        if row.name in reference:
+            entry["reference"] = reference[row.name]
+        described.append(entry)
+    return described
+
+
+def _mean_and_error(values: F64) -> tuple[float, float]:
+    """Mean and its standard error; an infinite error of one window says that there is no telling."""
+    mean = float(values.mean())
+    if values.size < 2:
+        return mean, math.inf
+    return mean, float(values.std(ddof=1) / math.sqrt(values.size))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is evaluated: a checkpoint and, for a model that can be packed, its golden form out of the image."""
+
+    checkpoint: Checkpoint
+    tokenizer: Path
+    golden: GoldenModel | None
+    ids: I32
+    head_planes: int
+
+    @property
+    def kv_scales(self) -> KvScales | None:
+        if self.golden is None:
+            return None
+        return KvScales(
+            np.stack([layer.k_scale for layer in self.golden.layers]),
+            np.stack([layer.v_scale for layer in self.golden.layers]),
+        )
+
+
+Part = Callable[[], list[Row]]
+
+
+def evaluate(subject: Subject, *, deadline: Deadline, progress: Progress | None = None) -> dict[str, Any]:
+    """The whole table: ``rows``, and for a packed model ``shortlist``, ``agreement``, ``saturations``, ``warning``."""
+    extra: dict[str, Any] = {}
+    parts = _parts(subject, extra)
+    large = parameters(subject.checkpoint.architecture) > LARGE
+    done = 0
+
+    def finished(part: Part) -> list[Row]:
+        nonlocal done
+        if deadline.expired():
+            raise ToolTimeout(f"the evaluation did not end within {deadline.seconds:.0f} s")
+        rows = part()
+        done += 1
+        if progress is not None:
+            progress(done, len(parts))
+        return rows
+
+    with ThreadPoolExecutor(1 if large else 2) as pool:
+        rows = [row for found in pool.map(finished, parts) for row in found]
+    a = subject.checkpoint.architecture
+    reference = REFERENCE if (a.hidden, a.layers) == REFERENCE_SHAPE else {}
+    described = describe(rows, reference)
+    return {
+        "rows": described,
+        "windows": len(subject.ids),
+        "window": subject.ids.shape[1] - 1,
+        "warning": warning(described),
+        **extra,
+    }
+
+
+def parameters(a: Architecture) -> int:
+    return sum(math.prod(shape) for _, shape in a.tensors())
+
+
+def warning(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What to say before such a model is deployed; empty if its ternary form is no worse than the unrounded one."""
+    found = {row["name"]: row["perplexity"] for row in rows}
+    plain = found.get("not rounded", found.get("latent weights, not rounded"))
+    rounded = found.get("rounded: absmean", found.get("ternary, head fp16"))
+    if plain is None or rounded is None or rounded <= WARN_RATIO * plain:
+        return ""
+    return (
+        f"rounded to ternary its perplexity is {rounded:,.2f}, against {plain:,.2f} without rounding:"
+        " this model was not trained ternary and will not write sense on the board"
+    )
+
+
+def _parts(subject: Subject, extra: dict[str, Any]) -> list[Part]:
+    folder = subject.checkpoint.folder
+    parts: list[Part] = []
+    if (folder / BIGRAMS).exists():
+        parts.append(lambda: [Row("bigram table", BigramTable.load(folder / BIGRAMS).losses(subject.ids))])
+    if subject.golden is None:
+        return parts + _float_parts(subject.checkpoint, subject.ids, "")
+    if (folder / TWIN).is_dir():
+        parts += _float_parts(Checkpoint.open(folder / TWIN), subject.ids, "float twin, ")
+    # The attention rows come first, since each takes as long as all rows of the head together.
+    parts.append(partial(_not_rounded, subject))
+    parts.append(partial(_heads, subject, extra))
+    attention: tuple[tuple[str, Attention], ...] = (
+        ("attention: fixed shift", "shift"),
+        ("attention: m, scales of the window", "m_window"),
+        ("attention: m, calibrated scales", "m_fixed"),
+        ("attention: int8 q, K, V, exact exponential", "int8_softmax"),
+    )
+    parts += [partial(_attention, subject, name, kind) for name, kind in attention]
+    parts.append(partial(_integers, subject, extra))
+    parts.append(partial(_agreement, subject, extra))
+    return parts
+
+
+def _float_parts(checkpoint: Checkpoint, ids: I32, prefix: str) -> list[Part]:
+    """A model trained in floating point: as it is, and rounded in two ways."""
+    roundings: tuple[tuple[str, Rounding | None], ...] = (
+        ("not rounded", None),
+        ("rounded: absmean", ternary.ternarise),
+        ("rounded: least squares", quantise.least_squares),
+    )
+    base = prefix + roundings[0][0]
+
+    def part(name: str, rounding: Rounding | None) -> list[Row]:
+        twin = Twin.load(checkpoint, rounding=rounding, int8_activations=rounding is not None)
+        return [Row(name, losses(hidden(twin, ids), twin.head, ids), base if rounding else "")]
+
+    return [partial(part, prefix + name, rounding) for name, rounding in roundings]
+
+
+def hidden(twin: Twin, ids: I32, attention: Attention = "softmax") -> F32:
+    """Final hidden states float32[n, T, hidden], a few windows at a time."""
+    few = max(1, 4096 // ids.shape[1])
+    return np.concatenate([twin.hidden(ids[i : i + few, :-1], attention) for i in range(0, len(ids), few)])
+
+
+def ternary_twin(subject: Subject) -> Twin:
+    """The float simulation: ternary weights, int8 activations, everything between in float32."""
+    return Twin.load(subject.checkpoint, rounding=ternary.ternarise, int8_activations=True, kv_scales=subject.kv_scales)
+
+
+def planes_head(head: F32, planes: int) -> F32:
+    """The head as the board's planes represent it, float32[vocab, hidden]."""
+    left, sum_ = head.copy(), np.zeros_like(head)
+    for _ in range(planes):
+        codes, scale = ternary.ternarise(left)
+        plane = codes.astype(np.float32) * scale
+        sum_ += plane
+        left -= plane
+    return sum_
+
+
+def _planes(count: int) -> str:
+    return f"{count} plane" + ("s" if count > 1 else "")
+
+
+def _not_rounded(subject: Subject) -> list[Row]:
+    twin = Twin.load(subject.checkpoint, rounding=None, int8_activations=False)
+    return [Row("latent weights, not rounded", losses(hidden(twin, subject.ids), twin.head, subject.ids))]
+
+
+def _heads(subject: Subject, extra: dict[str, Any]) -> list[Row]:
+    twin = ternary_twin(subject)
+    states = hidden(twin, subject.ids)
+    base = "ternary, head fp16"
+    rows = [
+        Row(base, losses(states, twin.head, subject.ids)),
+        Row("ternary, head int8", losses(states, quantise.int8_rows(twin.head), subject.ids), base),
+    ]
+    codes = int8_tokens(states)
+    for planes in sorted({*HEAD_PLANES, subject.head_planes}):
+        head = planes_head(twin.head, planes)
+        rows.append(Row(f"ternary, head {_planes(planes)}", losses(codes, head, subject.ids), base))
+    extra["shortlist"] = shortlist(states, codes, twin.head, planes_head(twin.head, 1))
+    return rows
+
+
+def shortlist(states: F32, codes: F32, head: F32, plane: F32) -> list[dict[str, Any]]:
+    """How often the best token of the full head is among the K best of one ternary plane, and the worst rank."""
+    ranks = []
+    for full, few in zip(states, codes, strict=True):
+        best = (full @ head.T).argmax(axis=-1)
+        rough = few @ plane.T
+        ranks.append((rough > np.take_along_axis(rough, best[:, None], axis=-1)).sum(axis=-1))
+    rank = np.concatenate(ranks)
+    found: list[dict[str, Any]] = [{"best_of": k, "share": round(float((rank < k).mean()), 5)} for k in SHORTLISTS]
+    return [*found, {"worst_rank": int(rank.max()) + 1, "tokens": int(rank.size)}]
+
+
+def _attention(subject: Subject, name: str, kind: Attention) -> list[Row]:
+    twin = ternary_twin(subject)
+    head = planes_head(twin.head, subject.head_planes)
+    found = losses(int8_tokens(hidden(twin, subject.ids, kind)), head, subject.ids)
+    return [Row(name, found, f"ternary, head {_planes(subject.head_planes)}")]
+
+
+def _integers(subject: Subject, extra: dict[str, Any]) -> list[Row]:
+    """The path of the board. ``Forward`` starts anew for every window."""
+    assert subject.golden is not None
+    forward = Forward(subject.golden)
+    found = []
+    for row in subject.ids:
+        forward.reset()
+        found.append(losses_of_logits(forward(row[:-1]), row[1:]))
+    extra["saturations"] = forward.saturations
+    return [Row("integer path of the board", np.stack(found), "attention: m, calibrated scales")]
+
+
+def _agreement(subject: Subject, extra: dict[str, Any]) -> list[Row]:
+    """Greedy tokens of the integer path and of the float simulation, on the same contexts."""
+    from tokenizers import Tokenizer
+
+    assert subject.golden is not None
+    tokenizer = Tokenizer.from_file(str(subject.tokenizer))
+    twin = ternary_twin(subject)
+    head = planes_head(twin.head, subject.head_planes)
+    forward = Forward(subject.golden)
+    steps = differ = far = 0
+    for prompt in BATTERY:
+        ids: list[int] = tokenizer.encode(prompt).ids
+        begin = len(ids)
+        forward.reset()
+        logits = forward(ids)
+        while len(ids) < min(begin + BATTERY_TOKENS, subject.golden.shape.context):
+            ids.append(int(logits[-1].argmax()))
+            logits = forward(ids[-1:])
+        states = int8_tokens(twin.hidden(np.array([ids]), "m_fixed"))[0, begin - 1 : -1]
+        simulated = states @ head.T
+        chosen = np.array(ids[begin:])
+        other = simulated.argmax(axis=-1) != chosen
+        two_best = np.sort(simulated[other], axis=-1)[:, -2:]
+        steps += len(chosen)
+        differ += int(other.sum())
+        far += int((two_best[:, 1] - two_best[:, 0] >= CLOSE).sum())
+    extra["agreement"] = {"steps": steps, "differ": differ, "differ_although_not_close": far, "close_below": CLOSE}
+    return []
