@@ -211,19 +211,22 @@ module tritforge_attention #(
   end
   assign q_read = q_mem[word_q];
 
-  // Index s: accepted s + 1 cycles ago. Data and marks are not reset, so they become shift-register LUTs.
-  logic [63:0]      v_data_q [0:Delay-1];
+  // A ring in distributed RAM, written every cycle and read Delay cycles later, is a delay line in fewer LUTs than shift
+  // registers take.
+  logic [63:0]      v_ring [0:15];
+  logic [3:0]       v_ring_q;  // free-running write address
+  logic [63:0]      v_data_q;
+  // Index s: accepted s + 1 cycles ago.
   logic [Delay-1:0] v_valid_q;
   logic [Delay-1:0] v_word_last_q;
   logic [Delay-1:0] v_row_last_q;
 
   always_ff @(posedge clk_i) begin
-    v_data_q[0] <= s_axis_tdata_i;
-    for (int unsigned s = 1; s < Delay; s++) begin
-      v_data_q[s] <= v_data_q[s-1];
-    end
-    v_word_last_q <= {v_word_last_q[Delay-2:0], word_last};
-    v_row_last_q  <= {v_row_last_q[Delay-2:0], row_last};
+    v_ring_q         <= rst_ni ? v_ring_q + 4'd1 : 4'd0;
+    v_ring[v_ring_q] <= s_axis_tdata_i;
+    v_data_q         <= v_ring[v_ring_q - 4'(Delay - 1)];
+    v_word_last_q    <= {v_word_last_q[Delay-2:0], word_last};
+    v_row_last_q     <= {v_row_last_q[Delay-2:0], row_last};
   end
 
   always_ff @(posedge clk_i) begin
@@ -247,18 +250,32 @@ module tritforge_attention #(
 
   // ---------------------------------------------------------------- multipliers: q * k, or p * v
   logic [ProbBits-1:0]  prob_q;
-  logic signed [15:0]   mul_a_q [0:7];
-  logic signed [7:0]    mul_b_q [0:7];
-  logic signed [23:0]   mul_m_q [0:7];
-  logic signed [23:0]   mul_p_q [0:7];
+  logic [1:0]           mul_valid_q;  // something is in these stages; DSPs behind idle cycles keep still
+  logic [191:0]         product;      // 24 bits a lane
 
   always_ff @(posedge clk_i) begin
-    for (int unsigned i = 0; i < 8; i++) begin
-      mul_a_q[i] <= v_mult ? {{(16-ProbBits){1'b0}}, prob_q} : {{8{q_read[8*i+7]}}, q_read[8*i +: 8]};
-      mul_b_q[i] <= v_mult ? v_data_q[Delay-1][8*i +: 8] : s_axis_tdata_i[8*i +: 8];
-      mul_m_q[i] <= mul_a_q[i] * mul_b_q[i];
-      mul_p_q[i] <= mul_m_q[i];
+    mul_valid_q <= rst_ni ? {mul_valid_q[0], v_mult || k_word} : 2'd0;
+  end
+
+  for (genvar i = 0; i < 8; i++) begin : gen_mul
+    // Signals of their own, not elements of an array: Verilator runs arrays of registers at half the speed.
+    logic signed [15:0] a_q;
+    logic signed [7:0]  b_q;
+    logic signed [23:0] raw_q;
+    logic signed [23:0] p_q;
+    always_ff @(posedge clk_i) begin
+      if (v_mult || k_word) begin
+        a_q <= v_mult ? {{(16-ProbBits){1'b0}}, prob_q} : {{8{q_read[8*i+7]}}, q_read[8*i +: 8]};
+        b_q <= v_mult ? v_data_q[8*i +: 8] : s_axis_tdata_i[8*i +: 8];
+      end
+      if (mul_valid_q[0]) begin
+        raw_q <= a_q * b_q;
+      end
+      if (mul_valid_q[1]) begin
+        p_q <= raw_q;
+      end
     end
+    assign product[24*i +: 24] = p_q;
   end
 
   // ---------------------------------------------------------------- scores
@@ -286,20 +303,25 @@ module tritforge_attention #(
   assign scoring = k_valid_q != '0;
 
   // |q * k| <= 16384, so 16 bits signed hold each product.
-  logic signed [17:0]           pair_q [0:1];
-  logic signed [ScoreWidth-1:0] dot_q;
-  logic signed [ScoreWidth-1:0] scale_a_q;
-  logic signed [17:0]           scale_b_q;
+  for (genvar i = 0; i < 2; i++) begin : gen_half
+    logic signed [17:0] sum_q;
+    always_ff @(posedge clk_i) begin
+      if (k_valid_q[2]) begin
+        sum_q <= (18'(signed'(product[96*i +: 16])) + 18'(signed'(product[96*i+24 +: 16])))
+               + (18'(signed'(product[96*i+48 +: 16])) + 18'(signed'(product[96*i+72 +: 16])));
+      end
+    end
+  end
+
+  logic signed [ScoreWidth-1:0]  dot_q;
+  logic signed [ScoreWidth-1:0]  scale_a_q;
+  logic signed [17:0]            scale_b_q;
   logic signed [ScoreWidth+17:0] scale_m_q;
   logic signed [ScoreWidth+17:0] scale_p_q;
 
   always_ff @(posedge clk_i) begin
-    for (int unsigned i = 0; i < 2; i++) begin
-      pair_q[i] <= (18'(signed'(mul_p_q[4*i][15:0])) + 18'(signed'(mul_p_q[4*i+1][15:0])))
-                 + (18'(signed'(mul_p_q[4*i+2][15:0])) + 18'(signed'(mul_p_q[4*i+3][15:0])));
-    end
     if (k_valid_q[3]) begin
-      dot_q <= (k_first_q[3] ? '0 : dot_q) + ScoreWidth'(pair_q[0]) + ScoreWidth'(pair_q[1]);
+      dot_q <= (k_first_q[3] ? '0 : dot_q) + ScoreWidth'(gen_half[0].sum_q) + ScoreWidth'(gen_half[1].sum_q);
     end
     scale_a_q <= dot_q;
     scale_b_q <= {1'b0, m_q};
@@ -421,8 +443,9 @@ module tritforge_attention #(
   assign acc_read = acc_mem[acc_addr];
 
   always_comb begin
+    acc_next = '0;
     for (int unsigned i = 0; i < 8; i++) begin
-      acc_next[32*i +: 32] = (a_start_q[2] ? 32'd0 : acc_read[32*i +: 32]) + 32'(mul_p_q[i]);
+      acc_next[32*i +: 32] = (a_start_q[2] ? 32'd0 : acc_read[32*i +: 32]) + 32'(signed'(product[24*i +: 24]));
     end
   end
 
@@ -529,7 +552,8 @@ module tritforge_attention #(
   always_comb begin
     product_fits = 1'b1;
     for (int unsigned i = 0; i < 8; i++) begin
-      product_fits = product_fits && mul_p_q[i] <= 24'sd16384 && mul_p_q[i] >= -24'sd16384;
+      product_fits = product_fits && signed'(product[24*i +: 24]) <= 24'sd16384
+                  && signed'(product[24*i +: 24]) >= -24'sd16384;
     end
   end
   a_product_fits : assert property (@(posedge clk_i) disable iff (!rst_ni)

@@ -92,8 +92,8 @@ module tritforge_control #(
   // ---------------------------------------------------------------- counters
   logic [63:0]                    cycles_q /* verilator public_flat_rw */;
   logic [31:0]                    cycles_high_q;  // as it was when the low half was read
-  logic [32*Engines*Counters-1:0] counter_q;      // engine e, counter c in word Counters * e + c
   logic [Engines*Counters-1:0]    count;
+  logic [32*Engines*Counters-1:0] counters;       // engine e, counter c in word Counters * e + c
 
   always_comb begin
     for (int unsigned e = 0; e < Engines; e++) begin
@@ -110,16 +110,16 @@ module tritforge_control #(
     end
   end
 
-  always_ff @(posedge clk_i) begin
-    for (int unsigned e = 0; e < Engines; e++) begin
-      for (int unsigned c = 0; c < Counters; c++) begin
-        if (!rst_ni || clear_q || reset_q[e]) begin
-          counter_q[32*(Counters*e+c) +: 32] <= '0;
-        end else if (count[Counters*e+c]) begin
-          counter_q[32*(Counters*e+c) +: 32] <= counter_q[32*(Counters*e+c) +: 32] + 32'd1;
-        end
+  for (genvar i = 0; i < Engines * Counters; i++) begin : gen_counter
+    logic [31:0] value_q;
+    always_ff @(posedge clk_i) begin
+      if (!rst_ni || clear_q || reset_q[i/Counters]) begin
+        value_q <= '0;
+      end else if (count[i]) begin
+        value_q <= value_q + 32'd1;
       end
     end
+    assign counters[32*i +: 32] = value_q;
   end
 
   // ---------------------------------------------------------------- read channel
@@ -163,7 +163,7 @@ module tritforge_control #(
         for (int unsigned e = 0; e < Engines; e++) begin
           for (int unsigned c = 0; c < Counters; c++) begin
             if (address_q[7:0] == 8'(64 * e + 4 * c)) begin
-              engine = counter_q[32*(Counters*e+c) +: 32];
+              engine = counters[32*(Counters*e+c) +: 32];
             end
           end
         end

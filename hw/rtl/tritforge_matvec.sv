@@ -231,13 +231,15 @@ module tritforge_matvec #(
   end
 
   for (genvar b = 0; b < Banks; b++) begin : gen_bank
-    // Neither reset nor read-enabled: so it becomes a block RAM.
+    // Not reset: so it becomes a block RAM.
     (* ram_style = "block" *) logic [63:0] mem [0:(1<<XAddr)-1];
     always_ff @(posedge clk_i) begin
       if (x_write && x_bank_q[b]) begin
         mem[x_addr_q] <= s_axis_tdata_i;
       end
-      x_read_q[64*b +: 64] <= mem[x_addr_q];
+      if (accept) begin
+        x_read_q[64*b +: 64] <= mem[x_addr_q];
+      end
     end
   end
 
