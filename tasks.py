@@ -191,13 +191,13 @@ def doctor(board=""):
 
 @command(
     "Check",
-    lists=("against",),
     board=BOARD_HELP,
     model=MODEL_HELP,
-    against="also another machine: aarch64, armv7, numpy or board:NAME (repeatable)",
+    against="also other machines, with commas between: aarch64, armv7, numpy, board:NAME",
     full="fetch all logits, also where their hashes agree",
+    steps="only the first so many steps of the battery",
 )
-def verify(board="", model="", against=(), full=False):
+def verify(board="", model="", against="", full=False, steps=0):
     """Circuits, tokens and logits, bit for bit, board against this machine."""
 
 
