@@ -87,6 +87,9 @@ def read_yaml(path: Path, shown: str) -> Document:
             anchor = getattr(event, "anchor", None)
             if anchor is not None:
                 raise ConfigError(f"{_at(shown, event.start_mark)}: anchors and aliases ('{anchor}') are not supported")
+            tag = getattr(event, "tag", None)
+            if tag is not None:
+                raise ConfigError(f"{_at(shown, event.start_mark)}: the tag '{tag}' is not supported")
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -122,7 +125,7 @@ _Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
     ("bool", r"^(?:true|false|True|False|TRUE|FALSE)$", "tTfF"),
     ("int", r"^(?:[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F_]+|0o[0-7]+)$", "-+0123456789"),
-    ("float", r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    ("float", r"^[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)$", "-+.0123456789"),
     ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
@@ -169,6 +172,5 @@ def _build(node: yaml.Node, path: KeyPath, document: Document) -> Any:
         return text.lower() == "true"
     if kind == "int":
         return int(text.replace("_", ""), 0)
-    if kind == "float":
-        return float(text)
-    raise ConfigError(f"{position}: the tag '{node.tag}' is not supported")
+    assert kind == "float", kind  # explicit tags were refused before
+    return float(text)
