@@ -1,4 +1,4 @@
-"""One engine alone at its pins (``hw/sim/bench.cpp``): built from RTL or from a netlist, run with gaps on both sides."""
+"""One engine alone at its pins (``hw/sim/bench.cpp``): from RTL or from a netlist, run with gaps on both sides."""
 
 from __future__ import annotations
 

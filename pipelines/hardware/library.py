@@ -270,10 +270,11 @@ class Pl:
             if status & (IDLE | ERRORS):
                 break
         if status & ERRORS or not status & IDLE:
+            source = self.read32(self.dma(engine, DMASR))
+            counters = self.counters(engine)
             raise PlTimeout(
-                f"engine {formats.ENGINES[engine]} did not finish: MM2S status 0x{self.read32(self.dma(engine, DMASR)):08x}"
-                f", S2MM 0x{status:08x}, errors {self.counters(engine).error_names} at word "
-                f"{self.counters(engine).error_word}; {self.complaint()}"
+                f"engine {formats.ENGINES[engine]} did not finish: MM2S status 0x{source:08x}, S2MM 0x{status:08x}, "
+                f"errors {counters.error_names} at word {counters.error_word}; {self.complaint()}"
             )
         self.write32(address, IOC)
         self.write32(self.dma(engine, DMASR), IOC)

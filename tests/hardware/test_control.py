@@ -167,9 +167,7 @@ class TestMemory:
 class TestFaults:
     """Each fault that can be ordered has its mark, and does not act when it was not ordered."""
 
-    @pytest.mark.parametrize(
-        ("fault", "bit"), [("halt", 4), ("slave_error", 5), ("decode_error", 6), ("sg_error", 4)]
-    )
+    @pytest.mark.parametrize(("fault", "bit"), [("halt", 4), ("slave_error", 5), ("decode_error", 6), ("sg_error", 4)])
     def test_bus_errors(self, pl: Pl, stream: tuple[U64, U64], fault: str, bit: int) -> None:
         pl.fault(f"{fault}@matvec1:2")
         pl.transfer(ENGINE, stream[0], stream[1].size)

@@ -25,7 +25,7 @@ from pipelines.hardware.library import (
     TAILDESC,
     Pl,
 )
-from pipelines.hardware.streams import U64, matvec_transfer
+from pipelines.hardware.streams import U64, Group, matvec_transfer
 from tests.hardware.conftest import CONTENT_ID
 
 ENGINE = 0
@@ -343,8 +343,6 @@ def test_the_memory_wall_slows_and_changes_nothing(rtl_library: Path) -> None:
     random = np.random.default_rng(32)
     codes: I8 = random_group(random, 600, 1536).codes
     x = random.integers(-128, 128, 1536).astype(np.int8)
-    from pipelines.hardware.streams import Group
-
     words, answer = matvec_transfer([Group(codes, x)])
     cycles = {}
     for budget in (0, 8000, 16072):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pipelines.base.errors import MismatchError
@@ -16,8 +17,6 @@ from pipelines.hardware.checks import (
 )
 from pipelines.hardware.streams import matvec_transfer
 from tests.hardware.conftest import SMALL
-
-import numpy as np
 
 
 @pytest.mark.parametrize("name", MATVEC_CHECKS)
