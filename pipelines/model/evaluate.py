@@ -7,10 +7,13 @@ loss, and of the difference to the row that a row is compared with, window by wi
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,7 @@ HEAD_PLANES = (1, 2, 3)
 SHORTLISTS = (1, 4, 16, 64, 256)
 CONFIDENCE = 1.959964  # standard errors of a two-sided 95 % interval
 WARN_RATIO = 2.0  # ternary perplexity over that of the weights not rounded, beyond which a model is no ternary model
+PROCESSES = 2
 LARGE = 50_000_000  # parameters; beyond, only LARGE_TOKENS tokens are evaluated, one part at a time
 LARGE_TOKENS = 4096
 CLOSE = 0.02  # two best logits nearer than this may change places between two computations
@@ -156,28 +160,27 @@ class Subject:
         )
 
 
-Part = Callable[[], list[Row]]
+@dataclass(frozen=True)
+class Found:
+    """What one part of the evaluation yields: rows of the table, and figures beside it."""
+
+    rows: list[Row]
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+Part = Callable[[], Found]
 
 
 def evaluate(subject: Subject, *, deadline: Deadline, progress: Progress | None = None) -> dict[str, Any]:
-    """The whole table: ``rows``, and for a packed model ``shortlist``, ``agreement``, ``saturations``, ``warning``."""
-    extra: dict[str, Any] = {}
-    parts = _parts(subject, extra)
-    large = parameters(subject.checkpoint.architecture) > LARGE
-    done = 0
-
-    def finished(part: Part) -> list[Row]:
-        nonlocal done
-        if deadline.expired():
-            raise ToolTimeout(f"the evaluation did not end within {deadline.seconds:.0f} s")
-        rows = part()
-        done += 1
+    """The whole table: ``rows``, and for a packed model ``shortlist``, ``agreement``, ``saturations``; ``warning``."""
+    parts = _parts(subject)
+    rows: list[Row] = []
+    figures: dict[str, Any] = {}
+    for done, found in enumerate(_results(parts, subject, deadline), 1):
+        rows += found.rows
+        figures |= found.figures
         if progress is not None:
             progress(done, len(parts))
-        return rows
-
-    with ThreadPoolExecutor(1 if large else 2) as pool:
-        rows = [row for found in pool.map(finished, parts) for row in found]
     a = subject.checkpoint.architecture
     reference = REFERENCE if (a.hidden, a.layers) == REFERENCE_SHAPE else {}
     described = describe(rows, reference)
@@ -186,8 +189,47 @@ def evaluate(subject: Subject, *, deadline: Deadline, progress: Progress | None 
         "windows": len(subject.ids),
         "window": subject.ids.shape[1] - 1,
         "warning": warning(described),
-        **extra,
+        **figures,
     }
+
+
+def _results(parts: list[Part], subject: Subject, deadline: Deadline) -> Iterator[Found]:
+    """Results in order: of a small model by two processes of one thread each, of a large one by numpy's own threads."""
+    late = f"the evaluation did not end within {deadline.seconds:.0f} s"
+    if parameters(subject.checkpoint.architecture) > LARGE:
+        for part in parts:
+            if deadline.expired():
+                raise ToolTimeout(late)
+            yield part()
+        return
+    with _environment("OPENBLAS_NUM_THREADS", "1"):  # two products at once would fight over numpy's threads
+        pool = ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn"))
+        try:
+            for future in [pool.submit(part) for part in parts]:
+                try:
+                    yield future.result(timeout=deadline.remaining())
+                except TimeoutError:
+                    raise ToolTimeout(late) from None
+        except BaseException:
+            for process in list((pool._processes or {}).values()):  # they would compute on for nobody
+                process.terminate()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """A variable for the processes that are started meanwhile."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def parameters(a: Architecture) -> int:
@@ -207,18 +249,17 @@ def warning(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _parts(subject: Subject, extra: dict[str, Any]) -> list[Part]:
+def _parts(subject: Subject) -> list[Part]:
     folder = subject.checkpoint.folder
     parts: list[Part] = []
     if (folder / BIGRAMS).exists():
-        parts.append(lambda: [Row("bigram table", BigramTable.load(folder / BIGRAMS).losses(subject.ids))])
+        parts.append(partial(_bigrams, folder / BIGRAMS, subject.ids))
     if subject.golden is None:
         return parts + _float_parts(subject.checkpoint, subject.ids, "")
     if (folder / TWIN).is_dir():
         parts += _float_parts(Checkpoint.open(folder / TWIN), subject.ids, "float twin, ")
-    # The attention rows come first, since each takes as long as all rows of the head together.
     parts.append(partial(_not_rounded, subject))
-    parts.append(partial(_heads, subject, extra))
+    parts.append(partial(_heads, subject))
     attention: tuple[tuple[str, Attention], ...] = (
         ("attention: fixed shift", "shift"),
         ("attention: m, scales of the window", "m_window"),
@@ -226,9 +267,13 @@ def _parts(subject: Subject, extra: dict[str, Any]) -> list[Part]:
         ("attention: int8 q, K, V, exact exponential", "int8_softmax"),
     )
     parts += [partial(_attention, subject, name, kind) for name, kind in attention]
-    parts.append(partial(_integers, subject, extra))
-    parts.append(partial(_agreement, subject, extra))
+    parts.append(partial(_integers, subject))
+    parts.append(partial(_agreement, subject))
     return parts
+
+
+def _bigrams(table: Path, ids: I32) -> Found:
+    return Found([Row("bigram table", BigramTable.load(table).losses(ids))])
 
 
 def _float_parts(checkpoint: Checkpoint, ids: I32, prefix: str) -> list[Part]:
@@ -239,12 +284,12 @@ def _float_parts(checkpoint: Checkpoint, ids: I32, prefix: str) -> list[Part]:
         ("rounded: least squares", quantise.least_squares),
     )
     base = prefix + roundings[0][0]
+    return [partial(_rounded, checkpoint, ids, prefix + name, rounding, base) for name, rounding in roundings]
 
-    def part(name: str, rounding: Rounding | None) -> list[Row]:
-        twin = Twin.load(checkpoint, rounding=rounding, int8_activations=rounding is not None)
-        return [Row(name, losses(hidden(twin, ids), twin.head, ids), base if rounding else "")]
 
-    return [partial(part, prefix + name, rounding) for name, rounding in roundings]
+def _rounded(checkpoint: Checkpoint, ids: I32, name: str, rounding: Rounding | None, base: str) -> Found:
+    twin = Twin.load(checkpoint, rounding=rounding, int8_activations=rounding is not None)
+    return Found([Row(name, losses(hidden(twin, ids), twin.head, ids), base if rounding else "")])
 
 
 def hidden(twin: Twin, ids: I32, attention: Attention = "softmax") -> F32:
@@ -273,12 +318,12 @@ def _planes(count: int) -> str:
     return f"{count} plane" + ("s" if count > 1 else "")
 
 
-def _not_rounded(subject: Subject) -> list[Row]:
+def _not_rounded(subject: Subject) -> Found:
     twin = Twin.load(subject.checkpoint, rounding=None, int8_activations=False)
-    return [Row("latent weights, not rounded", losses(hidden(twin, subject.ids), twin.head, subject.ids))]
+    return Found([Row("latent weights, not rounded", losses(hidden(twin, subject.ids), twin.head, subject.ids))])
 
 
-def _heads(subject: Subject, extra: dict[str, Any]) -> list[Row]:
+def _heads(subject: Subject) -> Found:
     twin = ternary_twin(subject)
     states = hidden(twin, subject.ids)
     base = "ternary, head fp16"
@@ -290,8 +335,7 @@ def _heads(subject: Subject, extra: dict[str, Any]) -> list[Row]:
     for planes in sorted({*HEAD_PLANES, subject.head_planes}):
         head = planes_head(twin.head, planes)
         rows.append(Row(f"ternary, head {_planes(planes)}", losses(codes, head, subject.ids), base))
-    extra["shortlist"] = shortlist(states, codes, twin.head, planes_head(twin.head, 1))
-    return rows
+    return Found(rows, {"shortlist": shortlist(states, codes, twin.head, planes_head(twin.head, 1))})
 
 
 def shortlist(states: F32, codes: F32, head: F32, plane: F32) -> list[dict[str, Any]]:
@@ -306,14 +350,14 @@ def shortlist(states: F32, codes: F32, head: F32, plane: F32) -> list[dict[str, 
     return [*found, {"worst_rank": int(rank.max()) + 1, "tokens": int(rank.size)}]
 
 
-def _attention(subject: Subject, name: str, kind: Attention) -> list[Row]:
+def _attention(subject: Subject, name: str, kind: Attention) -> Found:
     twin = ternary_twin(subject)
     head = planes_head(twin.head, subject.head_planes)
     found = losses(int8_tokens(hidden(twin, subject.ids, kind)), head, subject.ids)
-    return [Row(name, found, f"ternary, head {_planes(subject.head_planes)}")]
+    return Found([Row(name, found, f"ternary, head {_planes(subject.head_planes)}")])
 
 
-def _integers(subject: Subject, extra: dict[str, Any]) -> list[Row]:
+def _integers(subject: Subject) -> Found:
     """The path of the board. ``Forward`` starts anew for every window."""
     assert subject.golden is not None
     forward = Forward(subject.golden)
@@ -321,12 +365,12 @@ def _integers(subject: Subject, extra: dict[str, Any]) -> list[Row]:
     for row in subject.ids:
         forward.reset()
         found.append(losses_of_logits(forward(row[:-1]), row[1:]))
-    extra["saturations"] = forward.saturations
-    return [Row("integer path of the board", np.stack(found), "attention: m, calibrated scales")]
+    row = Row("integer path of the board", np.stack(found), "attention: m, calibrated scales")
+    return Found([row], {"saturations": forward.saturations})
 
 
-def _agreement(subject: Subject, extra: dict[str, Any]) -> list[Row]:
-    """Greedy tokens of the integer path and of the float simulation, on the same contexts."""
+def _agreement(subject: Subject) -> Found:
+    """Greedy tokens of the integer path and of float simulations of it, on the same contexts."""
     from tokenizers import Tokenizer
 
     assert subject.golden is not None
@@ -334,7 +378,11 @@ def _agreement(subject: Subject, extra: dict[str, Any]) -> list[Row]:
     twin = ternary_twin(subject)
     head = planes_head(twin.head, subject.head_planes)
     forward = Forward(subject.golden)
-    steps = differ = far = 0
+    kinds: tuple[tuple[str, Attention], ...] = (
+        ("float simulation of the circuits", "m_fixed"),
+        ("float simulation, exact exponential", "int8_softmax"),
+    )
+    counts = {name: {"steps": 0, "differ": 0, "differ_although_not_close": 0} for name, _ in kinds}
     for prompt in BATTERY:
         ids: list[int] = tokenizer.encode(prompt).ids
         begin = len(ids)
@@ -343,13 +391,12 @@ def _agreement(subject: Subject, extra: dict[str, Any]) -> list[Row]:
         while len(ids) < min(begin + BATTERY_TOKENS, subject.golden.shape.context):
             ids.append(int(logits[-1].argmax()))
             logits = forward(ids[-1:])
-        states = int8_tokens(twin.hidden(np.array([ids]), "m_fixed"))[0, begin - 1 : -1]
-        simulated = states @ head.T
-        chosen = np.array(ids[begin:])
-        other = simulated.argmax(axis=-1) != chosen
-        two_best = np.sort(simulated[other], axis=-1)[:, -2:]
-        steps += len(chosen)
-        differ += int(other.sum())
-        far += int((two_best[:, 1] - two_best[:, 0] >= CLOSE).sum())
-    extra["agreement"] = {"steps": steps, "differ": differ, "differ_although_not_close": far, "close_below": CLOSE}
-    return []
+        for name, kind in kinds:
+            simulated = int8_tokens(twin.hidden(np.array([ids]), kind))[0, begin - 1 : -1] @ head.T
+            other = simulated.argmax(axis=-1) != np.array(ids[begin:])
+            two_best = np.sort(simulated[other], axis=-1)[:, -2:]
+            counts[name]["steps"] += len(simulated)
+            counts[name]["differ"] += int(other.sum())
+            counts[name]["differ_although_not_close"] += int((two_best[:, 1] - two_best[:, 0] >= CLOSE).sum())
+    agreement = [{"with": name, "close_below": CLOSE, **found} for name, found in counts.items()]
+    return Found([], {"agreement": agreement})

@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.golden.formats import EXP_TABLE_ENTRIES, M_MAX, SCORE_SHIFT, TAU
+from pipelines.golden.attention import exp_table
+from pipelines.golden.formats import EXP_TABLE_ENTRIES, M_MAX, MAX_CONTEXT, SCORE_SHIFT, TAU, probability_bits
 from pipelines.model.checkpoint import (
     EMBEDDING,
     FINAL_NORM,
@@ -227,11 +228,12 @@ def _softmax_weights(scores: F32) -> F32:
 
 
 def _table_weights(z: I64) -> F32:
-    """exp(-d / TAU) of the distance from the row's maximum, 0 beyond the table; as float, not rounded to bits."""
+    """The circuit's table at the distance from the row's maximum, 0 beyond it."""
     seen = _seen(z.shape)
     distance = np.where(seen, z, np.iinfo(np.int32).min).max(axis=-1, keepdims=True) - z
     kept = seen & (distance < EXP_TABLE_ENTRIES)
-    return np.where(kept, np.exp(-np.where(kept, distance, 0) / TAU), 0).astype(np.float32)
+    table = exp_table(probability_bits(min(z.shape[-1], MAX_CONTEXT))).astype(np.float32)
+    return np.where(kept, table[np.where(kept, distance, 0)], np.float32(0))
 
 
 def _weighted(weights: F32, v: F32) -> F32:
