@@ -86,12 +86,8 @@ proc create_processing_system {} {
     set settings $ps7_pynq_z1
     lappend settings PCW_EN_CLK0_PORT 1 PCW_FPGA0_PERIPHERAL_FREQMHZ $tf(clock_mhz) PCW_EN_RST0_PORT 1
     lappend settings PCW_USE_M_AXI_GP0 1
-    foreach port {HP0 HP1 HP2 HP3} {
-        if {[lsearch -exact $tf(hp_ports) $port] >= 0} {
-            lappend settings PCW_USE_S_AXI_$port 1 PCW_S_AXI_${port}_DATA_WIDTH 64
-        } else {
-            lappend settings PCW_USE_S_AXI_$port 0
-        }
+    foreach port $tf(hp_ports) {
+        lappend settings PCW_USE_S_AXI_$port 1 PCW_S_AXI_${port}_DATA_WIDTH 64
     }
     if {[llength $tf(acp_masters)] > 0} {
         # The shim drives AxUSER itself, so the tie-off inside PS7 is switched off.

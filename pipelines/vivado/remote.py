@@ -36,6 +36,9 @@ COMMAND_S = 60.0
 RECONNECT_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Waits between attempts to connect again; the last one repeats until the deadline."""
 
+NO_STATUS = -1
+"""What paramiko says for a command whose channel closed without an exit status: the connection dropped."""
+
 MAX_RETURN_BYTES = 2 << 30
 """More than all reports, logs and bitstreams of an attempt together."""
 
@@ -218,6 +221,8 @@ class RemoteVivado:
 
     def _status(self, connection: Connection, argv: Sequence[str]) -> tuple[int, str]:
         result = connection.run(self._line(argv), hide=True, warn=True, in_stream=False, timeout=COMMAND_S)
+        if result.exited == NO_STATUS:
+            raise ConnectionError(f"the connection closed before '{argv[0]}' ended")
         return result.exited, result.stdout + (result.stderr if result.exited else "")
 
     def _bytes(self, connection: Connection, argv: Sequence[str]) -> bytes:
@@ -229,7 +234,10 @@ class RemoteVivado:
             channel.settimeout(COMMAND_S)
             channel.exec_command(self._line(argv))
             output = channel.makefile("rb").read()
-            if channel.recv_exit_status() != 0:
+            status = channel.recv_exit_status()
+            if status == NO_STATUS:
+                raise ConnectionError(f"the connection closed before '{argv[0]}' ended")
+            if status != 0:
                 raise ToolFailed(f"'{argv[0]}' on {self.site.host} failed")
             return bytes(output)
         finally:

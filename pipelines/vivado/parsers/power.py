@@ -36,10 +36,12 @@ def parse(text: str) -> Power:
             raise ReportError(f"the power report has no '{name}'")
         return found
 
+    if "Confidence Level" not in rows:
+        raise ReportError("the power report has no 'Confidence Level'")
     return Power(
         total_w=value("Total On-Chip Power (W)"),
         dynamic_w=value("Dynamic (W)"),
         static_w=value("Device Static (W)"),
         junction_c=value("Junction Temperature (C)"),
-        confidence=rows.get("Confidence Level", "unknown"),
+        confidence=rows["Confidence Level"],
     )

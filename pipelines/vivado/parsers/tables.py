@@ -74,31 +74,40 @@ def box_table(text: str, first_column: str) -> list[dict[str, str]]:
 
 
 def dashed_table(text: str, first_column: str) -> list[dict[str, str]]:
-    """Rows of the first table whose columns are marked by dashes; a cell lies under its column's name and dashes::
+    """Rows of the first table whose columns are marked by dashes; a cell lies under its column's dashes. The names may
+    take several lines, read from top to bottom::
 
-        Clock       Waveform(ns)         Period(ns)      Frequency(MHz)
-        -----       ------------         ----------      --------------
-        clk_fpga_0  {0.000 4.000}        8.000           125.000
+                                TNS Total  Inter-Clock
+        From Clock  To Clock    Endpoints  Constraints
+        ----------  ----------  ---------  --------------
+        clk_fpga_0  clk_fpga_0       9122  Timed
+        clk_fpga_0  sensor_clk         17  Timed (unsafe)
 
-    Column names are single-spaced; a row ends the table when it is empty.
+    An empty line ends the table.
     """
     lines = text.splitlines()
-    for i, line in enumerate(lines[:-1]):
-        if not line.strip().startswith(first_column) or not re.fullmatch(r"[\s-]*--[\s-]*", lines[i + 1]):
+    for i, line in enumerate(lines):
+        if i == 0 or not re.fullmatch(r"\s*-+(\s+-+)*\s*", line) or not lines[i - 1].strip().startswith(first_column):
             continue
-        starts = [match.start() for match in re.finditer(r"-+", lines[i + 1])]
+        top = i
+        while top > 0 and lines[top - 1].strip():
+            top -= 1
+        starts = [match.start() for match in re.finditer(r"-+", line)]
+        names = [
+            " ".join(part for part in parts if part)
+            for parts in zip(*(_cells(h, starts) for h in lines[top:i]), strict=True)
+        ]
         rows = []
-        for row in lines[i + 2 :]:
+        for row in lines[i + 1 :]:
             if not row.strip():
                 break
-            rows.append(_cells(line, starts, row))
+            rows.append(dict(zip(names, _cells(row, starts), strict=True)))
         return rows
     raise ReportError(f"a table with the column '{first_column}' is not in the report")
 
 
-def _cells(header: str, starts: list[int], row: str) -> dict[str, str]:
-    spans = list(zip(starts, [*starts[1:], max(len(header), len(row)) + 1], strict=True))
-    return {header[a:b].strip(): row[a:b].strip() for a, b in spans}
+def _cells(line: str, starts: list[int]) -> list[str]:
+    return [line[a:b].strip() for a, b in zip(starts, [*starts[1:], max(len(line), starts[-1]) + 1], strict=True)]
 
 
 def number(text: str) -> float | None:

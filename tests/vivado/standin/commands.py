@@ -474,10 +474,15 @@ class Vivado:
                 self.warnings.append(f"ERROR: {text}")
             raise TclError(f"[Common 17-39] 'validate_bd_design' failed due to earlier errors: {problems[0]}")
         design.validated = True
+        design.saved = False
         return ""
 
     def do_save_bd_design(self, call: Call) -> str:
         design = self.need().need_design()
+        if not design.validated:
+            raise TclError(
+                "[standin] save after validate_bd_design: validation sets parameters that belong to the file"
+            )
         design.saved = True
         return ""
 

@@ -428,6 +428,10 @@ class BlockDesign:
             if "c_sg_length_width" not in cell.config:
                 wrong.append(f"[standin] c_sg_length_width of /{name} is left at its default of 14 bits")
             value = catalogue.effective(cell.vlnv, cell.config)
+            if value["c_addr_width"] != "32":
+                wrong.append(
+                    f"[standin] /{name} has addresses of {value['c_addr_width']} bits; those of a Zynq-7000 have 32"
+                )
             for side in ("mm2s", "s2mm"):
                 if value[f"c_include_{side}_dre"] == "1":
                     wrong.append(

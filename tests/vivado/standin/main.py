@@ -143,6 +143,11 @@ def run(script: str, tclargs: list[str], vivado: Vivado, output: Output) -> int:
                 break
     status_of_script = process.wait()
     copier.join()
+    if status_of_script == 0:
+        missing = vivado.project.left_out() if vivado.project else "everything"
+        if missing:
+            output.write(f"ERROR: [standin] the script ended without {missing}")
+            status_of_script = 1
     output.write("INFO: [Common 17-206] Exiting Vivado")
     if "exit_0_after_failure" in vivado.faults:
         return 0

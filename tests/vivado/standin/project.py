@@ -77,6 +77,7 @@ class Project:
     top: str = ""
     runs: dict[str, Run] = field(default_factory=dict)
     opened_run: str = ""
+    done: set[str] = field(default_factory=set)  # reports and outputs written, for `left_out`
     says: list[str] = field(default_factory=list)  # lines for the tool's own output
 
     # ------------------------------------------------------------------------------------------------ time and place
@@ -163,7 +164,12 @@ class Project:
         for step in DIRECTIVES:
             if (step == "SYNTH_DESIGN") != (run.kind == "synthesis"):
                 continue
-            off = run.properties.get(f"STEPS.{step}.IS_ENABLED") in ("false", "0")
+            stated = run.properties.get(f"STEPS.{step}.IS_ENABLED")
+            if step in ("PHYS_OPT_DESIGN", "POST_ROUTE_PHYS_OPT_DESIGN") and stated is None:
+                raise TclError(
+                    f"[standin] whether {step} of {name} runs is left at its default, which depends on the version"
+                )
+            off = stated in ("false", "0")
             if not off and f"STEPS.{step}.ARGS.DIRECTIVE" not in run.properties:
                 raise TclError(f"[standin] {step} of {name} is left at its default, which can change with the version")
         self.dump()
@@ -385,6 +391,7 @@ class Project:
             raise TclError(
                 "[Common 17-53] User Exception: No open design. Please open an elaborated, synthesized or implemented design."
             )
+        self.done.add(command + (" -hierarchical" if "-hierarchical" in options else ""))
         line = " ".join([command, *(f"{k} {v}".strip() for k, v in options.items())])
         heading, figures = self.heading(), self.figures()
         if command == "report_utilization" and "-hierarchical" in options:
@@ -404,6 +411,11 @@ class Project:
                 figures.wns = (figures.wns or 0) + 0.25
                 text = reports.timing_summary(heading, figures, line)
         Path(file).write_text(text)
+
+    def left_out(self) -> str:
+        """What a script that ended well has not done of a complete build."""
+        wanted = {*self.REPORTS, "report_methodology", "report_utilization -hierarchical", "write_hw_platform"}
+        return ", ".join(sorted(wanted - self.done))
 
     # ------------------------------------------------------------------------------------------------ outputs
 
@@ -450,6 +462,7 @@ class Project:
             raise TclError(
                 "[Vivado 12-3404] write_hw_platform -include_bit: there is no bitstream in the implementation run"
             )
+        self.done.add("write_hw_platform")
         if path.exists():
             raise TclError(f"[Vivado 12-3405] {path} exists; use -force to overwrite it")
         assert self.design is not None

@@ -171,6 +171,27 @@ def check_whole(config: dict[str, str]) -> list[str]:
         high = int(config.get("PCW_DDR_RAM_HIGHADDR", "0"), 16)
         if capacity != high + 1:
             wrong.append(f"the DDR chips hold 0x{capacity:X} bytes, but PCW_DDR_RAM_HIGHADDR is 0x{high:08X}")
+    # MIO 2 to 8 are the boot straps, whose levels the board sets; PS7 gives them no pull-up.
+    pulled = {int(m[1]) for k in config if (m := re.fullmatch(r"PCW_MIO_(\d+)_PULLUP", k))}
+    if pulled != set(range(54)) - set(range(2, 9)):
+        wrong.append("a PULLUP must be stated for every MIO but the boot straps 2 to 8")
+    for name, value in sorted(config.items()):
+        match = re.fullmatch(r"(PCW_\w+_(?:GRP_\w+|RESET))_(IO|ENABLE)", name)
+        if match and match[2] == "IO" and config.get(f"{match[1]}_ENABLE") != "1":
+            wrong.append(f"{name} is given, but {match[1]}_ENABLE is not 1")
+        optional = re.fullmatch(r"PCW_(ENET|USB|I2C)_RESET", match[1]) if match else None
+        if match and match[2] == "ENABLE" and value == "1" and not optional and f"{match[1]}_IO" not in config:
+            wrong.append(f"{name} is 1, but {match[1]}_IO is not given")
+    for i in range(4):
+        for wire in ("CLOCK", "DQ", "DQS"):
+            for fact in ("LENGTH_MM", "PACKAGE_LENGTH", "PROPOGATION_DELAY"):
+                if f"PCW_UIPARAM_DDR_{wire}_{i}_{fact}" not in config:
+                    wrong.append(
+                        f"PCW_UIPARAM_DDR_{wire}_{i}_{fact} is not given: the traces of the board are its facts"
+                    )
+        for fact in (f"BOARD_DELAY{i}", f"DQS_TO_CLK_DELAY_{i}"):
+            if f"PCW_UIPARAM_DDR_{fact}" not in config:
+                wrong.append(f"PCW_UIPARAM_DDR_{fact} is not given: the traces of the board are its facts")
     # Settings without which PS7 falls back to defaults that are not this board.
     for name in (
         "PCW_APU_PERIPHERAL_FREQMHZ", "PCW_DDR_RAM_HIGHADDR", "PCW_PRESET_BANK0_VOLTAGE", "PCW_PRESET_BANK1_VOLTAGE",
