@@ -27,6 +27,9 @@ class TritforgeError(Exception):
         self.hint = hint
         self.log = log
 
+    def __str__(self) -> str:
+        return self.message  # which may have been told where it happened since it was made
+
 
 # 1: a check failed
 class CheckFailed(TritforgeError):

@@ -40,7 +40,9 @@ def stages_in(folder: Path, *, pause_s: float = 0.0, deadline_s: float = 60.0) -
                         stream.write(f"{text} {i} {line}\n")
                         stream.flush()
 
-        return Stage(f"expand-{name}", build, files={f"{name}.txt": source}, tools={"expander": "1.0"}, toolchain="test")
+        return Stage(
+            f"expand-{name}", build, files={f"{name}.txt": source}, tools={"expander": "1.0"}, toolchain="test"
+        )
 
     left, right = expand("left"), expand("right")
 
