@@ -16,7 +16,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch.nn import functional
 
+from pipelines.base import files
+from pipelines.model.bigram import BigramTable
+from pipelines.model.tiny import vocabulary
 from pipelines.model.tiny.corpus import Corpus
 from pipelines.model.tiny.network import Network, Shape
 
@@ -36,7 +39,7 @@ class Settings:
     """The recipe. Learning rates are peaks; ``window`` and ``batch`` are in tokens and windows a step."""
 
     ternary: bool = True
-    steps: int = 2700
+    steps: int = 2400
     batch: int = 8
     window: int = 512
     warmup: int = 60
@@ -224,3 +227,35 @@ def configuration(settings: Settings) -> dict[str, object]:
         "torch_dtype": "float16",
         **({"weight_bits": 1, "input_bits": 8} if settings.ternary else {}),
     }
+
+
+def make(
+    settings: Settings, corpus: Corpus, folder: Path, progress: Callable[[dict[str, float]], None]
+) -> dict[str, float]:
+    """The whole of ``models/tiny`` in ``folder``: tokenizer, ternary model, twin, texts and bigram table.
+
+    Returns ``tokens``, ``perplexity`` (evaluation text) and ``watched`` (calibration text) of the ternary model.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = folder / "tokenizer.json"
+    if not saved.exists():  # an interrupted run goes on with the tokens that it began with
+        files.write_text(saved, vocabulary.train(corpus.training).to_str())
+    tokenizer = Tokenizer.from_file(str(saved))
+    run = Run(settings, corpus, tokenizer, folder / "run")
+    run.train(progress)
+    evaluation = encode(tokenizer, [corpus.evaluation])
+    found = {
+        "tokens": settings.steps * settings.batch * settings.window,
+        "perplexity": run.perplexity(evaluation, settings.window),
+        "watched": run.perplexity(run.watched, settings.window),
+    }
+    twin = Run(replace(settings, ternary=False), corpus, tokenizer, folder / "twin-run")
+    twin.train(progress)
+    for source, target in ((run.folder, folder), (twin.folder, folder / "twin")):
+        for path in (source / "model" / "model.safetensors", source / "model" / "config.json", source / "curve.json"):
+            files.write_bytes(target / path.name, path.read_bytes())
+    files.write_text(folder / "evaluation.txt", corpus.evaluation)
+    files.write_text(folder / "calibration.txt", corpus.calibration)
+    table = BigramTable.of([encode(tokenizer, [text]) for text in corpus.training], Shape().vocab_size)
+    table.save(folder / "bigrams.npz")
+    return found
