@@ -54,7 +54,7 @@ def command(
             options = dict(bound.arguments)
             del options["_invoke"]
             if "context" in options:  # the flag's name for people; `run` has a context of its own
-                options["positions"] = options.pop("context")
+                options["context_length"] = options.pop("context")
             common = {key: options.pop(key) for key in ("plan", "json", "set", "debug")}
             from pipelines.commands.entry import execute
 
@@ -69,7 +69,11 @@ def command(
             if status:
                 raise Exit(code=status)
 
-        own = list(inspect.signature(function).parameters.values())
+        own = [
+            # Invoke takes the kind of a flag from its default: only a list makes it repeatable.
+            parameter.replace(default=[]) if parameter.name in lists else parameter
+            for parameter in inspect.signature(function).parameters.values()
+        ]
         extra = [("plan", False), ("json", ""), ("set", []), ("debug", False)]
         body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [inspect.Parameter("_invoke", inspect.Parameter.POSITIONAL_OR_KEYWORD), *own]
@@ -206,8 +210,14 @@ def repro(board="", model=""):
     """Builds everything twice in different folders and compares."""
 
 
-@command("Check", model=MODEL_HELP, context="positions in K and V")
-def simulate(model="", context=64):
+@command(
+    "Check",
+    board=BOARD_HELP,
+    model=MODEL_HELP,
+    context="positions in K and V",
+    waves="write the signals to this VCD file",
+)
+def simulate(board="", model="", context=64, waves=""):
     """One token through the RTL: words, cycles, stalls, equality."""
 
 

@@ -42,7 +42,7 @@ TAKES = {
     "generate": ("board",),
     "verify": ("board", "model"),
     "evaluate": ("model",),
-    "simulate": ("model",),
+    "simulate": ("board", "model"),
     "benchmark": ("board", "model"),
     "repro": ("board", "model"),
     "doctor": ("board",),
