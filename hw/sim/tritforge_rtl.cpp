@@ -4,15 +4,59 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
 
 #include "board.h"
 #include "tf_formats.h"
 
 struct tritforge_rtl {
+  explicit tritforge_rtl(const tritforge_rtl_options &options) : board(options) {}
   tritforge::Board board;
 };
 
 namespace {
+
+struct OptionName {
+  const char *name;
+  uint32_t tritforge_rtl_options::*field;
+};
+constexpr OptionName kOptionNames[] = {
+    {"clock_khz", &tritforge_rtl_options::clock_khz},
+    {"access_cycles", &tritforge_rtl_options::access_cycles},
+    {"poll_cycles", &tritforge_rtl_options::poll_cycles},
+    {"length_width", &tritforge_rtl_options::length_width},
+    {"ddr", &tritforge_rtl_options::ddr},
+    {"ddr_bytes_per_kilocycle", &tritforge_rtl_options::ddr_bytes_per_kilocycle},
+    {"ddr_burst_beats", &tritforge_rtl_options::ddr_burst_beats},
+    {"ddr_burst_gap_cycles", &tritforge_rtl_options::ddr_burst_gap_cycles},
+    {"ddr_latency_cycles", &tritforge_rtl_options::ddr_latency_cycles},
+    {"ddr_pair_bytes_per_kilocycle", &tritforge_rtl_options::ddr_pair_bytes_per_kilocycle},
+};
+
+// TRITFORGE_RTL_OPTIONS: "name=value;name=value" over what the caller chose.
+void apply_environment(tritforge_rtl_options &options) {
+  const char *text = std::getenv("TRITFORGE_RTL_OPTIONS");
+  std::istringstream list(text != nullptr ? text : "");
+  for (std::string item; std::getline(list, item, ';');) {
+    if (item.empty()) continue;
+    const size_t equals = item.find('=');
+    const std::string name = item.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : item.substr(equals + 1);
+    if (value.empty() || value.size() > 9 || value.find_first_not_of("0123456789") != std::string::npos) {
+      throw std::invalid_argument("TRITFORGE_RTL_OPTIONS: '" + item + "' is not NAME=NUMBER");
+    }
+    bool known = false;
+    for (const OptionName &option : kOptionNames) {
+      if (name != option.name) continue;
+      options.*option.field = static_cast<uint32_t>(std::stoul(value));
+      known = true;
+    }
+    if (!known) throw std::invalid_argument("TRITFORGE_RTL_OPTIONS: there is no option '" + name + "'");
+  }
+}
 
 void tell(char *error, size_t error_bytes, const char *what) {
   if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", what);
@@ -45,13 +89,17 @@ void tritforge_rtl_default_options(tritforge_rtl_options *options) {
 
 tritforge_rtl *tritforge_rtl_create(const tritforge_rtl_options *options, char *error, size_t error_bytes) {
   try {
-    auto *pl = new tritforge_rtl{tritforge::Board(*options)};
+    tritforge_rtl_options chosen = *options;
+    apply_environment(chosen);
+    auto pl = std::make_unique<tritforge_rtl>(chosen);
     const char *faults = std::getenv("TRITFORGE_FAULT");
-    if (faults != nullptr && tritforge_rtl_fault(pl, faults, error, error_bytes) != 0) {
-      delete pl;
-      return nullptr;
+    if (faults != nullptr) pl->board.fault(faults);
+    const char *waves = std::getenv("TRITFORGE_WAVES");
+    if (waves != nullptr && !pl->board.waves(waves)) {
+      throw std::invalid_argument(std::string("TRITFORGE_WAVES: no waveform can be written to ") + waves +
+                                  " (was the library built for it?)");
     }
-    return pl;
+    return pl.release();
   } catch (const std::exception &exception) {
     tell(error, error_bytes, exception.what());
     return nullptr;

@@ -84,7 +84,9 @@ const char *tritforge_rtl_kind(void);
 void tritforge_rtl_default_options(tritforge_rtl_options *options);
 
 /* A new board in reset, or NULL with the reason in error[0 .. error_bytes).
- * Faults named in the environment variable TRITFORGE_FAULT are armed (see tritforge_rtl_fault). */
+ * From the environment: TRITFORGE_RTL_OPTIONS ("name=value;…") overrides options of time (clock_khz, access_cycles,
+ * poll_cycles, length_width, ddr, ddr_*), TRITFORGE_FAULT arms faults (see tritforge_rtl_fault), TRITFORGE_WAVES names a
+ * VCD file (see tritforge_rtl_waves). What is not known there is refused with its reason. */
 tritforge_rtl *tritforge_rtl_create(const tritforge_rtl_options *options, char *error, size_t error_bytes);
 void tritforge_rtl_destroy(tritforge_rtl *pl);
 
