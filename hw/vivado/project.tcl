@@ -38,7 +38,8 @@ proc add_block_design_wrapper {} {
     set_property synth_checkpoint_mode None $design_file
     generate_target all $design_file
     set wrapper [make_wrapper -files $design_file -top]
-    add_files -norecurse -fileset sources_1 $wrapper
+    # As a list: the path is absolute, and may have a space in it.
+    add_files -norecurse -fileset sources_1 [list $wrapper]
     set_property top $tf(design)_wrapper [get_filesets sources_1]
     update_compile_order -fileset sources_1
 }

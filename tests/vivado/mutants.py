@@ -147,8 +147,9 @@ def versions(name: str, lines: list[str]) -> Iterator[Mutant]:
     """Another version, vendor or core."""
     for i, line in _code(lines):
         for old, new in (
-            (":5.5", ":5.4"), (":7.1", ":7.0"), (":2.1", ":2.2"), (":5.0", ":4.0"), ("xilinx.com:ip", "xilinx.com:user"),
-            ("axi_dma:", "axi_cdma:"), ("axi_interconnect:", "smartconnect:"), (":ddrx_rtl:1.0", ":ddr4_rtl:1.0"),
+            (":5.5", ":5.4"), (":7.1", ":7.0"), (":2.1", ":2.2"), (":5.0", ":4.0"),
+            ("xilinx.com:ip", "xilinx.com:user"), ("axi_dma:", "axi_cdma:"), ("axi_interconnect:", "smartconnect:"),
+            (":ddrx_rtl:1.0", ":ddr4_rtl:1.0"),
         ):  # fmt: skip
             if "xilinx.com" in line and old in line:
                 yield Mutant("vlnv", name, i + 1, line.replace(old, new), line)

@@ -108,7 +108,8 @@ class Host:
 
     def fault(self, text: str) -> None:
         (self.folder / "settings64.sh").write_text(
-            f'export PATH="{STANDIN}:$PATH"\nexport STANDIN_VIVADO_FAULT="{text}"\nexport STANDIN_VIVADO_HOST=buildhost\n'
+            f'export PATH="{STANDIN}:$PATH"\nexport STANDIN_VIVADO_HOST=buildhost\n'
+            f'export STANDIN_VIVADO_FAULT="{text}"\n'
         )
 
     def stop(self) -> None:

@@ -78,7 +78,10 @@ def test_one_bit_of_the_payload(finished: Path, tmp_path: Path) -> None:
         ("Command: a\nPhase 1 X | Checksum: 1\n", "Command: a\nPhase 1 X | Checksum: 1\n", ""),
         ("Command: a\nPhase 1 X | Checksum: 1\n", "Command: a\nPhase 1 X | Checksum: 2\n", "a: X (1, 2)"),
         ("Command: a\nPhase 1 X | Checksum: 1\n", "", "a: X is in only one of the logs"),
-        ("Command: a\nPhase 1 X | Checksum: 1\n", "Command: a\nPhase 1 Y | Checksum: 1\n", "a: X in one log where the other has a: Y"),
+        (
+            "Command: a\nPhase 1 X | Checksum: 1\n", "Command: a\nPhase 1 Y | Checksum: 1\n",
+            "a: X in one log where the other has a: Y",
+        ),
     ],
 )  # fmt: skip
 def test_first_differing_phase(one: str, other: str, expected: str) -> None:

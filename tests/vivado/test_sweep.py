@@ -113,7 +113,7 @@ def test_batch_system_gets_its_job_description(kind: str, name: str, monkeypatch
             super().__init__(n_workers=0, processes=False, dashboard_address=None)
 
         def scale(self, jobs: int) -> None:  # type: ignore[override]
-            asked["jobs"] = jobs
+            asked.setdefault("jobs", jobs)  # closing scales to none
 
     monkeypatch.setitem(sys.modules, "dask_jobqueue", types.SimpleNamespace(**{name: Pool}))
     chosen = Cluster.model_validate(
