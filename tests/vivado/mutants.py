@@ -76,6 +76,8 @@ class Mutant:
 
 
 def changed(lines: list[str], mutant: Mutant) -> str:
+    if lines[mutant.line - 1] != mutant.was:
+        raise RuntimeError(f"{mutant.file} was edited while the campaign ran; start it again")
     if mutant.kind == "swap":
         i = mutant.line - 1
         return "\n".join([*lines[:i], lines[i + 1], lines[i], *lines[i + 2 :]]) + "\n"

@@ -126,7 +126,7 @@ CASES: dict[str, tuple[dict[str, tuple[str, str]], tuple[str, ...], str]] = {
     "DDR part": ({"ps7_pynq_z1.tcl": ("MT41J256M16 RE-125", "MT41J128M16 HA-125")}, (), "the DDR chips hold"),
     "clock not exact": ({BD: ("PCW_FPGA0_PERIPHERAL_FREQMHZ $tf(clock_mhz)", "PCW_FPGA0_PERIPHERAL_FREQMHZ 130")}, (), "cannot be 130 MHz"),
     "bank voltage": ({"ps7_pynq_z1.tcl": ("PCW_MIO_9_IOTYPE  {LVCMOS 3.3V}", "PCW_MIO_9_IOTYPE {LVCMOS 1.8V}")}, (), "MIO 9 is"),
-    "not validated": ({BD: ("    validate_bd_design\n", "")}, (), "has not been validated"),
+    "not validated": ({BD: ("    validate_bd_design\n", "")}, (), "save after validate_bd_design"),
     "not saved": ({BD: ("    save_bd_design\n", "")}, (), "not saved"),
     "threads": ({"project.tcl": ("set_param general.maxThreads $tf(threads)", "")}, (), "maxThreads is not fixed"),
     "IP cache": ({"project.tcl": ("config_ip_cache -disable_cache", "")}, (), "cache of synthesised IP"),
