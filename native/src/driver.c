@@ -44,7 +44,6 @@ enum {
 
 #define POLLS_BETWEEN_CLOCKS 64      /* the clock is a system call on the board */
 #define POLLS_BETWEEN_SOURCE_CHECKS 16
-#define RESET_POLLS 100000           /* PG021 gives no bound; a reset takes microseconds */
 #define SCRATCH_PATTERN 0x5AC3A53Cu
 
 /* A run of results that becomes readable at once: one S2MM descriptor, or one simple transfer. */
@@ -585,19 +584,24 @@ static tf_status check_control(driver *d) {
     return TF_OK;
 }
 
+/* Polls a register until the bits of `mask` are clear; PG021 gives no bound, a reset takes microseconds. */
+static tf_status wait_clear(driver *d, const engine *e, uint64_t address, uint32_t mask, const char *what) {
+    uint64_t begin = tf_now_ns();
+    for (uint32_t polls = 0; read_register(d, address) & mask; polls++) {
+        if (polls % POLLS_BETWEEN_CLOCKS == 0 && tf_now_ns() - begin > d->deadline_ns)
+            return tf_fail(TF_STATUS_PL_UNFIT, "DMA of %s at 0x%08llx %s", e->name, (unsigned long long)e->dma, what);
+        d->pl->wait(d->pl->self, polls);
+    }
+    return TF_OK;
+}
+
 /* DMAs and engines as after power-up, rings at their start. */
 static tf_status start_all(driver *d) {
     write_register(d, TF_CONTROL_BASE + TF_REG_CONTROL, (1u << TF_ENGINES) - 1);
     for (uint32_t i = 0; i < TF_ENGINES; i++) {
         engine *e = d->engines + i;
-        uint32_t polls = 0;
         write_register(d, e->dma + DMA_MM2S + DMA_CONTROL, DMA_CONTROL_RESET); /* hits both channels */
-        while (read_register(d, e->dma + DMA_MM2S + DMA_CONTROL) & DMA_CONTROL_RESET) {
-            if (++polls == RESET_POLLS)
-                return tf_fail(TF_STATUS_PL_UNFIT, "DMA of %s at 0x%08llx does not leave its reset", e->name,
-                               (unsigned long long)e->dma);
-            d->pl->wait(d->pl->self, polls);
-        }
+        TRY(wait_clear(d, e, e->dma + DMA_MM2S + DMA_CONTROL, DMA_CONTROL_RESET, "does not leave its reset"));
         bool sg = (read_register(d, e->dma + DMA_MM2S + DMA_STATUS) & DMA_STATUS_SG) != 0;
         if (i == 0) d->scatter_gather = sg;
         if (sg != d->scatter_gather)
@@ -606,12 +610,7 @@ static tf_status start_all(driver *d) {
             uint64_t ring = channel == DMA_MM2S ? e->mm2s : e->s2mm;
             if (sg) write_register(d, e->dma + channel + DMA_CURRENT, descriptor_address(d, ring, 0));
             write_register(d, e->dma + channel + DMA_CONTROL, DMA_CONTROL_RUN);
-            for (polls = 0; read_register(d, e->dma + channel + DMA_STATUS) & DMA_STATUS_HALTED; polls++) {
-                if (polls == RESET_POLLS)
-                    return tf_fail(TF_STATUS_PL_UNFIT, "DMA of %s at 0x%08llx stays halted", e->name,
-                                   (unsigned long long)e->dma);
-                d->pl->wait(d->pl->self, polls);
-            }
+            TRY(wait_clear(d, e, e->dma + channel + DMA_STATUS, DMA_STATUS_HALTED, "stays halted"));
         }
     }
     return TF_OK;

@@ -28,9 +28,7 @@ KEPT = ROOT / ".tritforge" / "tests"
 BUILD_SECONDS = 600.0
 
 MACHINES = [
-    (target, compiler)
-    for target in ("x86_64-linux", "aarch64-linux", "armv7-linux")
-    for compiler in ("zig", "gcc")
+    (target, compiler) for target in ("x86_64-linux", "aarch64-linux", "armv7-linux") for compiler in ("zig", "gcc")
 ]
 """What runs here, natively or under qemu."""
 
@@ -125,7 +123,11 @@ def shipped_image() -> Path:
     """The image of the shipped model, as the product converts it."""
     checkpoint = ROOT / "models" / "tiny"
     settings = convert.Settings("tiny", context=256, calibration_text=checkpoint / "calibration.txt")
-    inputs = [*files_below(checkpoint), *files_below(ROOT / "pipelines" / "model"), ROOT / "pipelines/golden/formats.py"]
+    inputs = [
+        *files_below(checkpoint),
+        *files_below(ROOT / "pipelines" / "model"),
+        ROOT / "pipelines/golden/formats.py",
+    ]
     return kept(
         "image-tiny",
         [path for path in inputs if "__pycache__" not in path.parts],

@@ -134,9 +134,7 @@ def test_after_a_wrong_stream_a_reset_leads_back(
     tokens, wanted = small_run
     monkeypatch.setenv("PL_SHIM_LIBRARY", str(model_library))
     monkeypatch.delenv("PL_SHIM_LOG", raising=False)
-    with Runtime(
-        host_library, small_image, "model", pl_library=shim, deadline_ms=200, simple_dma=simple
-    ) as runtime:
+    with Runtime(host_library, small_image, "model", pl_library=shim, deadline_ms=200, simple_dma=simple) as runtime:
         logits_of(runtime, tokens[:2])
         monkeypatch.setenv("PL_SHIM_CORRUPT", "0")
         with pytest.raises(PlTimeout, match="matvec0: errors bad_magic .word 0."):

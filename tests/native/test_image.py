@@ -88,9 +88,7 @@ HEADER = [
 
 
 @pytest.mark.parametrize(("name", "change", "words"), HEADER, ids=[name for name, _, _ in HEADER])
-def test_header(
-    name: str, change: Callable[[bytearray], None], words: str, copy: Path, host_library: Path
-) -> None:
+def test_header(name: str, change: Callable[[bytearray], None], words: str, copy: Path, host_library: Path) -> None:
     rewrite(copy, "params.tfp", change)
     with pytest.raises(FormatFailure, match=words):
         Runtime(host_library, copy, "host")

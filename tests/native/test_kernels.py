@@ -30,7 +30,9 @@ def inputs(kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, n
         x[::5] = np.copysign(np.float32(2.0**-30), x[::5])
         x[1::5] = np.copysign(np.nextafter(np.float32(2.0**-30), np.float32(0)), x[1::5])
         a, b = a % 3 - 1, b % 5 - 2
-        half = random.integers(0, 0x400, COUNT).astype(np.uint16) | (random.integers(0, 2, COUNT) << 15).astype(np.uint16)
+        half = random.integers(0, 0x400, COUNT).astype(np.uint16) | (random.integers(0, 2, COUNT) << 15).astype(
+            np.uint16
+        )
     elif kind == "huge":  # beyond every clamp; squares stay finite
         x = np.ldexp(x, random.integers(10, 50, COUNT)).astype(np.float32)
         a, b = (random.integers(-(2**31), 2**31, COUNT).astype(np.int32) for _ in range(2))
@@ -47,7 +49,9 @@ def inputs(kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, n
     return x, y, a, b, half
 
 
-def golden(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, half: np.ndarray) -> list[tuple[str, np.ndarray]]:
+def golden(
+    x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, half: np.ndarray
+) -> list[tuple[str, np.ndarray]]:
     """What kernels.c prints, by numpy."""
     odd = COUNT - 3
     f = np.float32
@@ -55,7 +59,10 @@ def golden(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, half: np.
     normalised = (kept * f(0.37)) * y
     return [
         ("tf_widen", half[:odd].view(np.float16).astype(np.float32)),
-        ("tf_sum_squares", float32.sum16(kept * kept)[None] if kept.ndim > 1 else np.array([float32.sum16(kept * kept)])),
+        (
+            "tf_sum_squares",
+            float32.sum16(kept * kept)[None] if kept.ndim > 1 else np.array([float32.sum16(kept * kept)]),
+        ),
         ("tf_normalise", normalised),
         ("tf_normalise's largest", np.abs(normalised).max(keepdims=True)),
         ("tf_largest", np.abs(x[:odd]).max(keepdims=True)),
@@ -88,6 +95,8 @@ def test_kernels(target: str, compiler: str, flush: int, kind: str) -> None:
             assert have.tobytes() == raw, name
         else:
             different = np.flatnonzero(have.view(np.int32) != np.frombuffer(raw, dtype=np.int32))
-            assert different.size == 0, f"{name}: {different.size} differ, first {have[different[0]]!r} at {different[0]}"
+            assert different.size == 0, (
+                f"{name}: {different.size} differ, first {have[different[0]]!r} at {different[0]}"
+            )
         at += len(raw)
     assert at == len(found.stdout)

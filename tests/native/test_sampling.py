@@ -24,9 +24,7 @@ def runtime(host_library: Path, small_image: Path) -> Iterator[Runtime]:
 
 def both(runtime: Runtime, logits: np.ndarray, seen: list[int], options: SamplingOptions, draws: int) -> None:
     random = SplitMix64(options.seed)
-    sampler = Sampler(
-        options.temperature, options.top_k, options.top_p, options.repetition_penalty, options.seed
-    )
+    sampler = Sampler(options.temperature, options.top_k, options.top_p, options.repetition_penalty, options.seed)
     native = (ctypes.c_float * VOCAB)(*logits.astype(np.float32))
     for _ in range(draws):
         assert runtime.sample(native, sampler, seen) == sample(logits, seen, options, random)

@@ -80,13 +80,9 @@ def test_tsan_sees_a_race(tmp_path: Path) -> None:
 
 
 def test_loader_fuzzed_from_a_seed(small_image: Path, full_campaigns: bool) -> None:
-    program = test_program(
-        "fuzz_loader", "x86_64-linux", "gcc", [HERE / "fuzz_loader.c", *runtime_sources()], *ADDRESS
-    )
+    program = test_program("fuzz_loader", "x86_64-linux", "gcc", [HERE / "fuzz_loader.c", *runtime_sources()], *ADDRESS)
     runs = 200_000 if full_campaigns else 3_000
-    found = subprocess.run(
-        [program, small_image, "20261130", str(runs)], capture_output=True, text=True, timeout=3600
-    )
+    found = subprocess.run([program, small_image, "20261130", str(runs)], capture_output=True, text=True, timeout=3600)
     assert found.returncode == 0, found.stderr[-4000:]
     counts = re.fullmatch(r"opened (\d+) refused (\d+)\n", found.stdout)
     assert counts is not None
@@ -109,7 +105,9 @@ def test_loader_under_libfuzzer(small_image: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    (corpus / "small").write_bytes((small_image / "params.tfp").read_bytes() + (small_image / "weights.tfs").read_bytes())
+    (corpus / "small").write_bytes(
+        (small_image / "params.tfp").read_bytes() + (small_image / "weights.tfs").read_bytes()
+    )
     seconds = int(os.environ.get("FUZZ_SECONDS", "600"))
     found = subprocess.run(
         [tmp_path / "fuzz", f"-max_total_time={seconds}", "-max_len=1048576", "-print_final_stats=1", corpus],

@@ -1,0 +1,197 @@
+"""A board in two processes: registers and memory served by one, the runtime on a strict fake pynq in the other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from board_rt.faults import Fault
+from board_rt.pl import Pl
+from board_rt.pl_kernel import KernelSide, clock_divisors
+from board_rt.runtime import PlTimeout, Runtime, memory_plan
+from tests.native import images
+from tests.native.conftest import ROOT, test_program
+from tests.native.test_machines import assert_same_bits
+
+HERE = Path(__file__).parent
+BASE = 0x1800_0000
+
+
+class Board:
+    """A release folder, the served files, and the process behind them."""
+
+    def __init__(self, folder: Path, library: Path, image: Path, pl: Path, **facts: object) -> None:
+        self.release, self.served = folder / "release", folder / "served"
+        self.served.mkdir(parents=True)
+        for part in ("bitstream", "runtime"):
+            (self.release / part).mkdir(parents=True)
+        shutil.copytree(image, self.release / "weights")
+        shutil.copy(library, self.release / "runtime" / "libtritforge.so")
+        for ending in (".bit", ".hwh"):
+            (self.release / "bitstream" / f"combined{ending}").write_bytes(b"not read by the fake")
+        (self.release / "bitstream" / "bitstream.json").write_text(json.dumps({"clock_mhz": 125.0, "dmas": []}))
+        plan = memory_plan(library, image / "params.tfp")
+        self.facts = {
+            "base": BASE, "cma_bytes": plan.total, "knows_cacheable": False, "results_at": plan.streams, **facts
+        }  # fmt: skip
+        (self.served / "facts.json").write_text(json.dumps(self.facts))
+        (self.served / "registers").write_bytes(bytes(5 * 0x10000))
+        (self.served / "memory").write_bytes(bytes(plan.total))
+        self.process = subprocess.Popen(
+            [sys.executable, HERE / "pl_server.py", self.served, pl], stdin=subprocess.PIPE, cwd=ROOT,
+            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        )  # fmt: skip
+        end = time.monotonic() + 30
+        while not (self.served / "ready").exists():
+            assert self.process.poll() is None and time.monotonic() < end
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=20)
+
+
+@pytest.fixture
+def xrt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = test_program("libxrt_core.so", "x86_64-linux", "gcc", [HERE / "fake_xrt.c"], "-shared")
+    (tmp_path / "xrt" / "lib").mkdir(parents=True)
+    shutil.copy(library, tmp_path / "xrt" / "lib" / "libxrt_core.so")
+    monkeypatch.setenv("XILINX_XRT", str(tmp_path / "xrt"))
+
+
+def fake_pynq(board_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_PYNQ_FOLDER", str(board_folder))
+    monkeypatch.syspath_prepend(str(HERE / "fake_pynq"))
+    monkeypatch.delitem(sys.modules, "pynq", raising=False)
+
+
+@pytest.fixture
+def make_board(
+    tmp_path: Path, host_library: Path, small_image: Path, model_library: Path, xrt: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[object]:  # fmt: skip
+    boards: list[Board] = []
+
+    def make(**facts: object) -> Board:
+        boards.append(Board(tmp_path / "board", host_library, small_image, model_library, **facts))
+        fake_pynq(boards[-1].served, monkeypatch)
+        return boards[-1]
+
+    yield make
+    for board in boards:
+        board.close()
+    sys.modules.pop("pynq", None)
+
+
+@pytest.mark.parametrize("knows_cacheable", [False, True], ids=["all cached", "streams uncached"])
+def test_tokens_through_two_processes(
+    knows_cacheable: bool,
+    make_board,
+    small_run: tuple[list[int], np.ndarray],  # type: ignore[no-untyped-def]
+) -> None:
+    tokens, wanted = small_run
+    board = make_board(knows_cacheable=knows_cacheable)
+    pl = Pl(str(board.release))
+    library = board.release / "runtime" / "libtritforge.so"
+    try:
+        assert pl.mmio.streams.cached == (not knows_cacheable) and pl.mmio.results.cached
+        with Runtime(library, board.release, "mmio", mmio=pl.mmio, deadline_ms=20_000) as runtime:
+            found = np.stack([np.frombuffer(runtime.forward(t), dtype=np.float32).copy() for t in tokens[:6]])
+            assert_same_bits(found, wanted[:6])
+            assert runtime.profile()["cache_calls"] > 0
+            assert abs(runtime.measure_clock(50) - 125e6) < 5e6
+    finally:
+        pl.close()
+
+
+def test_a_dead_logic_is_a_timeout(make_board, small_run: tuple[list[int], np.ndarray]) -> None:  # type: ignore[no-untyped-def]
+    tokens, _ = small_run
+    board = make_board()
+    pl = Pl(str(board.release))
+    try:
+        with Runtime(
+            board.release / "runtime" / "libtritforge.so", board.release, "mmio", mmio=pl.mmio, deadline_ms=300
+        ) as runtime:
+            board.close()  # its registers keep what they last read as
+            with pytest.raises(PlTimeout, match="not finished within 300 ms"):
+                runtime.forward(tokens[0])
+    finally:
+        pl.close()
+
+
+def test_contiguous_memory_that_does_not_suffice(make_board) -> None:  # type: ignore[no-untyped-def]
+    board = make_board(cma_bytes=4096)
+    with pytest.raises(Fault, match="contiguous memory") as caught:
+        Pl(str(board.release))
+    assert caught.value.kind == "BoardUnfit" and "cma=" in caught.value.hint
+
+
+def test_clock_that_reads_back_wrong(make_board) -> None:  # type: ignore[no-untyped-def]
+    board = make_board(clock_error=0.8)
+    with pytest.raises(Fault, match="reads back as 100.000 MHz after 125.000"):
+        Pl(str(board.release))
+
+
+def test_missing_files_and_environment(make_board, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    board = make_board()
+    (board.release / "bitstream" / "combined.hwh").unlink()
+    with pytest.raises(Fault, match="no .hwh beside it"):
+        Pl(str(board.release))
+    (board.release / "bitstream" / "combined.bit").unlink()
+    with pytest.raises(Fault, match="has 0 files"):
+        Pl(str(board.release))
+    (board.release / "bitstream" / "combined.bit").touch()
+    monkeypatch.delenv("XILINX_XRT")
+    with pytest.raises(Fault, match="XILINX_XRT is not set"):
+        Pl(str(board.release))
+
+
+# ---------------------------------------------------------------- without pynq
+
+
+def test_clock_divisors() -> None:
+    assert 1000.0 / np.prod(clock_divisors(1000.0, 125.0)) == 125.0
+    assert abs(1000.0 / np.prod(clock_divisors(1000.0, 142.86)) - 142.857) < 0.01
+
+
+def test_fpga_manager(tmp_path: Path) -> None:
+    """Files in the kernel's place: the bitstream goes into the firmware folder, its name to the manager."""
+    manager, firmware = tmp_path / "fpga0", tmp_path / "firmware"
+    manager.mkdir(), firmware.mkdir()
+    (manager / "state").write_text("operating\n")
+    binfile = tmp_path / "combined.bin"
+    binfile.write_bytes(b"\x66\x55\x99\xaa" * 4)
+    side = KernelSide(str(binfile), str(manager), str(firmware), render="/dev/null")
+    side.close()
+    assert (manager / "firmware").read_text() == "tritforge-combined.bin"
+    assert (manager / "flags").read_text() == "0"
+    assert (firmware / "tritforge-combined.bin").read_bytes() == binfile.read_bytes()
+    with pytest.raises(Fault, match="no zocl driver"):
+        KernelSide(str(binfile), str(manager), str(firmware), render=str(tmp_path / "none"))
+    with pytest.raises(Fault, match="not loaded"):
+        KernelSide(str(tmp_path / "none.bin"), str(manager), str(firmware))
+
+
+def test_kernel_clock_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page in the place of the SLCR: IO PLL at 50 MHz * 20, clock 0 asked to give 125 MHz."""
+    from board_rt import pl_kernel
+
+    page = np.zeros(1024, dtype=np.uint32)
+    page[0x108 // 4] = 20 << 12
+    page[0x170 // 4] = 0x00400500
+    side = KernelSide.__new__(KernelSide)
+    monkeypatch.setattr(side, "registers", lambda physical, size: page.ctypes.data, raising=False)
+    assert side.set_clock(125.0) == 125.0
+    assert page[0x008 // 4] == 0xDF0D and pl_kernel.SLCR == 0xF8000000
+    first, second = int(page[0x170 // 4]) >> 8 & 63, int(page[0x170 // 4]) >> 20 & 63
+    assert first * second == 8
