@@ -231,7 +231,6 @@ class Session:
 
     def do_assemble(self, number, release, manifest, signature):
         self.need_lease()
-        self.releases.objects.remember()
         self.releases.assemble(release, manifest, signature)
         return {}
 

@@ -9,7 +9,7 @@ import os
 import re
 
 from board_rt.faults import Fault, from_os_error
-from board_rt.files import hash_file, read_json, sync_folder, write_json
+from board_rt.files import hash_file, read_json, write_json
 
 SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
@@ -73,6 +73,8 @@ class Objects:
     def receive(self, digest, total, offset, chunks):
         """Appends ``chunks`` (an iterable of bytes, ``total - offset`` in all) and checks the whole.
 
+        Not synced to the card here, once for all files is enough (``settle``): what a power cut leaves of them is not in
+        ``checked.json`` and is read and, if need be, sent again.
         Raises TransferError when the hash is wrong: the upload is then thrown away, since no byte of it can be trusted.
         """
         import hashlib
@@ -96,7 +98,6 @@ class Objects:
                     while view:
                         view = view[stream.write(view) :]
                     running.update(chunk)
-                os.fsync(stream.fileno())
             if os.path.getsize(part) != total or running.hexdigest() != digest:
                 os.unlink(part)
                 raise Fault(
@@ -106,7 +107,6 @@ class Objects:
                 )
             os.chmod(part, 0o444)
             os.replace(part, self.path(digest))
-            sync_folder(self.folder)
         except OSError as error:
             fault = from_os_error(error, "receiving a file")
             if fault.kind == "BoardDiskFull" and os.path.exists(part):
@@ -114,6 +114,11 @@ class Objects:
             raise fault from error
         self._known()[digest] = _stamp(self.path(digest))
         self._memory_changed = True
+
+    def settle(self):
+        """Everything received so far is on the card, and known to be right."""
+        os.sync()
+        self.remember()
 
     def remember(self):
         """Keeps which objects were checked. Losing this costs one reading of them, nothing else."""

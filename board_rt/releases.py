@@ -105,10 +105,7 @@ class Releases:
             for name, text in ((MANIFEST, manifest_text), (SIGNATURE, signature_text)):
                 with open(os.path.join(target, name), "w", encoding="utf-8", newline="") as stream:
                     stream.write(text)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-            for folder, _, _ in os.walk(target):
-                sync_folder(folder)
+            self.objects.settle()
         except OSError as error:
             shutil.rmtree(target, ignore_errors=True)
             raise from_os_error(error, "assembling the release") from error

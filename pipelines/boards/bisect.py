@@ -70,7 +70,7 @@ class Finding:
 
 @dataclass
 class Bisector:
-    """``run`` asks the board under test; ``here`` runs the same image and sources on this machine, without circuits.
+    """``run`` asks the board under test, ``here`` the same image and sources on this machine, without circuits."""
 
     model: GoldenModel
     battery: Battery

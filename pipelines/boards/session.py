@@ -146,7 +146,10 @@ class Session:
                         f"sending {path.name} to {self.board} did not end within {deadline.seconds:.0f} s",
                         hint="run the same command again: it goes on where it stopped",
                     )
-                self._send(dict(frame, payload=len(chunk)), chunk, deadline)
+                try:
+                    self._send(dict(frame, payload=len(chunk)), chunk, deadline)
+                except BoardOffline as error:
+                    raise TransferError(error.message, hint=error.hint) from error
                 self.bytes_sent += len(chunk)
                 on_bytes(len(chunk))
                 if left <= 0:

@@ -1,0 +1,515 @@
+"""Deploy as a transaction, over real ssh: what goes wrong at any point leaves the old release current and working."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.base import errors
+from pipelines.base.deadline import Deadline
+from pipelines.boards.connection import Connection, accept_key
+from pipelines.boards.deploy import PHASES, Deployed, deploy, many
+from pipelines.boards.release import LocalRelease
+from pipelines.boards.session import exclusive
+from tests.boards.bench import BenchBoard, Proxy, descendants, make_release, plain_files
+
+Releases = tuple[LocalRelease, LocalRelease]
+
+
+def put(bench: BenchBoard, release: LocalRelease, **more: Any) -> Deployed:
+    board = more.pop("board", None) or bench.board()
+    address = more.pop("address", None) or bench.address()
+    return deploy(board, address, release, bench.folder / "known_hosts", **more)
+
+
+def works(bench: BenchBoard, release: LocalRelease) -> None:
+    """The old release is current, whole, and runs a job; nothing else is half there."""
+    assert bench.current() == release.id
+    with_session = Connection(bench.address(), bench.folder / "known_hosts", Deadline.after(20))
+    try:
+        with exclusive(with_session, str(bench.root), "test", 10, Deadline.after(20)) as session:
+            assert session.request("check", {"release": release.id, "staged": False, "again": True})["files"] > 0
+            assert session.job("smoke", {}, seconds=20)["release"] == release.id
+            facts = session.request("facts")
+    finally:
+        with_session.close()
+    assert not facts["current_by_hand"]
+    for entry in (bench.root / "releases").iterdir():  # whole, each of them
+        manifest = json.loads((entry / "manifest.json").read_text())
+        assert all((entry / part["name"]).exists() for part in manifest["subject"]), entry
+    left = [name for name in os.listdir(bench.root / "staging") if not name.endswith(".part")]
+    assert left == [], "the session above cleans what a cut left in staging"
+
+
+def test_first_deploy_then_nothing_to_send(bench: BenchBoard, two_releases: Releases) -> None:
+    old, _ = two_releases
+    first = put(bench, old)
+    assert (first.bytes_sent, first.previous) == (old.bytes, None)
+    again = put(bench, old)
+    assert (again.bytes_sent, again.previous) == (0, old.id)
+    works(bench, old)
+
+
+def test_only_what_is_new_is_sent(bench: BenchBoard, two_releases: Releases) -> None:
+    old, new = two_releases
+    put(bench, old)
+    done = put(bench, new)
+    known = {part.sha256 for part in old.parts}
+    assert done.bytes_sent == sum(part.bytes for part in new.parts if part.sha256 not in known)
+    assert done.previous == old.id
+    assert not Path("pwned").exists() and not (bench.root / "pwned").exists()
+
+
+def test_keeps_n_and_their_objects_only(bench: BenchBoard, tmp_path: Path) -> None:
+    releases = [bench.release(tmp_path / f"r{i}", plain_files(i, size=1000)) for i in range(5)]
+    board = bench.board(keep_releases=2)
+    for release in releases:
+        put(bench, release, board=board)
+    assert {entry.name for entry in (bench.root / "releases").iterdir()} == {release.id for release in releases[-2:]}
+    wanted = {part.sha256 for release in releases[-2:] for part in release.parts}
+    assert {entry.name for entry in (bench.root / "objects").iterdir()} == wanted
+
+
+def test_rollback(bench: BenchBoard, two_releases: Releases) -> None:
+    old, new = two_releases
+    put(bench, old)
+    put(bench, new)
+    connection = Connection(bench.address(), bench.folder / "known_hosts", Deadline.after(20))
+    with exclusive(connection, str(bench.root), "rollback", 10, Deadline.after(20)) as session:
+        assert session.request("before")["release"] == old.id
+        session.request("rollback", {"release": old.id})
+        with pytest.raises(errors.BoardUnfit, match="no earlier release"):
+            session.request("before")
+    connection.close()
+    works(bench, old)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in PHASES if phase not in ("connect", "done")])
+def test_connection_cut_at_every_phase(bench: BenchBoard, two_releases: Releases, phase: str) -> None:
+    old, new = two_releases
+    put(bench, old)
+    proxy = Proxy(bench.port)
+
+    def on_phase(entered: str) -> None:
+        if entered == phase:
+            proxy.cut()
+
+    with pytest.raises((errors.BoardOffline, errors.TransferError)) as caught:
+        put(bench, new, address=bench.address(port=proxy.port), on_phase=on_phase)
+    proxy.close()
+    assert caught.value.status == (5 if phase == "upload" else 4)
+    works(bench, old)
+    assert put(bench, new).release == new.id
+    works(bench, new)
+
+
+@pytest.mark.parametrize("after", [2_000, 150_000, 400_000])
+def test_connection_cut_in_the_middle_of_a_file_goes_on_there(
+    bench: BenchBoard, two_releases: Releases, after: int
+) -> None:
+    old, new = two_releases
+    put(bench, old)
+    proxy = Proxy(bench.port)
+
+    def on_phase(entered: str) -> None:
+        if entered == "upload":
+            proxy.cut_after = proxy.sent + after
+
+    with pytest.raises(errors.TransferError) as caught:
+        put(bench, new, address=bench.address(port=proxy.port), on_phase=on_phase)
+    proxy.close()
+    assert caught.value.status == 5
+    works(bench, old)
+    done = put(bench, new)
+    known = {part.sha256 for part in old.parts}
+    whole = sum(part.bytes for part in new.parts if part.sha256 not in known)
+    # A chunk may have been on its way; what had arrived is not sent again.
+    assert done.bytes_sent <= whole - max(0, after - 2 * (1 << 18))
+    works(bench, new)
+
+
+def test_a_cable_that_is_pulled_ends_at_a_deadline(bench: BenchBoard, two_releases: Releases) -> None:
+    old, new = two_releases
+    put(bench, old)
+    proxy = Proxy(bench.port)
+
+    def on_phase(entered: str) -> None:
+        if entered == "upload":
+            proxy.silent = True
+
+    with pytest.raises((errors.TransferError, errors.BoardOffline)):
+        put(bench, new, address=bench.address(port=proxy.port), on_phase=on_phase, deadline=Deadline.after(6))
+    proxy.close()
+    end = time.monotonic() + 25  # the board hears nothing for its lease of 10 s, then frees itself
+    while True:
+        try:
+            works(bench, old)
+            return
+        except errors.BoardBusy:
+            assert time.monotonic() < end
+            time.sleep(0.5)
+
+
+def spec(bench: BenchBoard, release: LocalRelease, tmp_path: Path) -> Path:
+    path = tmp_path / "spec.pickle"
+    path.write_bytes(pickle.dumps((bench.board(), bench.address(), release.folder, bench.folder / "known_hosts")))
+    return path
+
+
+def deploy_process(spec_path: Path, phase: str, action: str) -> subprocess.Popen[str]:
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.boards.deploy_once", str(spec_path), phase, action],
+        cwd=root, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", [phase for phase in PHASES if phase != "done"])
+def test_host_killed_at_every_phase(bench: BenchBoard, two_releases: Releases, tmp_path: Path, phase: str) -> None:
+    old, new = two_releases
+    put(bench, old)
+    process = deploy_process(spec(bench, new, tmp_path), phase, "kill")
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    works_soon(bench, old)
+    put(bench, new)
+    works(bench, new)
+
+
+def works_soon(bench: BenchBoard, release: LocalRelease) -> None:
+    """``works`` once the board noticed that its last host is gone, which takes it a moment."""
+    end = time.monotonic() + 10
+    while True:
+        try:
+            works(bench, release)
+            return
+        except errors.BoardBusy:
+            assert time.monotonic() < end, "the lease of a dead host was not freed"
+            time.sleep(0.1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system, which needs root")
+def test_board_disk_full(tmp_path: Path) -> None:
+    (tmp_path / "bench" / "root").mkdir(parents=True)
+    mount = tmp_path / "small"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(mount)], check=True)
+    (tmp_path / "bench" / "root").rmdir()
+    bench = BenchBoard(tmp_path / "bench")
+    bench.root.rmdir()
+    bench.root.symlink_to(mount)
+    try:
+        old = bench.release(tmp_path / "old", plain_files(1))
+        new = bench.release(tmp_path / "new", plain_files(2, size=6_000_000))
+        put(bench, old)
+
+        def on_phase(entered: str) -> None:
+            if entered == "upload":  # after the preflight found room enough: somebody else takes it
+                left = os.statvfs(mount)
+                (mount / "log").write_bytes(bytes(left.f_bavail * left.f_frsize - 3_000_000))
+
+        with pytest.raises(errors.BoardDiskFull) as caught:
+            put(bench, new, on_phase=on_phase)
+        assert caught.value.status == 4
+        works(bench, old)
+        # now the preflight itself refuses, before anything is sent
+        with pytest.raises(errors.BoardDiskFull, match="disk"):
+            put(bench, new)
+        works(bench, old)
+        (mount / "log").unlink()
+        put(bench, new)
+        works(bench, new)
+    finally:
+        bench.stop()
+        subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def flip_a_byte(path: Path, *, keep_time: bool) -> None:
+    stamp = path.stat()
+    path.chmod(0o644)
+    with path.open("r+b") as stream:
+        stream.seek(1000)
+        byte = stream.read(1)[0]
+        stream.seek(1000)
+        stream.write(bytes([byte ^ 0x10]))
+    path.chmod(0o444)
+    if keep_time:
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+
+
+def weights_of(release: LocalRelease) -> str:
+    return next(part.sha256 for part in release.parts if part.name == "weights/weights.tfs")
+
+
+def test_a_byte_that_was_changed_on_the_board_is_sent_again(bench: BenchBoard, two_releases: Releases) -> None:
+    old, _ = two_releases
+    put(bench, old)
+    flip_a_byte(bench.root / "objects" / weights_of(old), keep_time=False)
+    done = put(bench, old)
+    assert done.bytes_sent == next(part.bytes for part in old.parts if part.name == "weights/weights.tfs")
+    works(bench, old)
+
+
+def test_a_byte_that_rotted_on_the_card_is_found_by_reading(bench: BenchBoard, two_releases: Releases) -> None:
+    old, _ = two_releases
+    put(bench, old)
+    flip_a_byte(bench.root / "objects" / weights_of(old), keep_time=True)
+    connection = Connection(bench.address(), bench.folder / "known_hosts", Deadline.after(20))
+    with exclusive(connection, str(bench.root), "check", 10, Deadline.after(20)) as session:
+        with pytest.raises(errors.TransferError, match="weights/weights.tfs.*not what the manifest says") as caught:
+            session.request("check", {"release": old.id, "staged": False, "again": True})
+    connection.close()
+    assert caught.value.status == 5
+    put(bench, old)
+    works(bench, old)
+
+
+def test_a_byte_that_changes_between_arrival_and_check(bench: BenchBoard, two_releases: Releases) -> None:
+    old, new = two_releases
+    put(bench, old)
+
+    def on_phase(entered: str) -> None:
+        if entered == "hashes":
+            flip_a_byte(bench.root / "objects" / weights_of(new), keep_time=False)
+
+    with pytest.raises(errors.TransferError, match="not what the manifest says"):
+        put(bench, new, on_phase=on_phase)
+    works(bench, old)
+    put(bench, new)
+    works(bench, new)
+
+
+def test_wrong_release_made_current_by_hand(bench: BenchBoard, two_releases: Releases) -> None:
+    old, new = two_releases
+    put(bench, old)
+    put(bench, new)
+    (bench.root / "current").unlink()
+    (bench.root / "current").symlink_to(f"releases/{old.id}")
+    connection = Connection(bench.address(), bench.folder / "known_hosts", Deadline.after(20))
+    with exclusive(connection, str(bench.root), "generate", 10, Deadline.after(20)) as session:
+        with pytest.raises(errors.MismatchError, match="made current by hand") as caught:
+            session.job("generate", {}, seconds=10)
+    connection.close()
+    assert caught.value.status == 1
+    put(bench, new)
+    works(bench, new)
+
+
+def test_cma_too_small(bench: BenchBoard, two_releases: Releases, tmp_path: Path) -> None:
+    old, new = two_releases
+    put(bench, old)
+    bench.describe(cma_mib=8, cma_free_mib=7)
+    with pytest.raises(errors.BoardUnfit, match="cma is 8 MiB") as caught:
+        put(bench, new)
+    assert caught.value.status == 4 and "kernel's command line" in caught.value.hint
+    works(bench, old)
+    bench.describe(cma_mib=192, cma_free_mib=0)
+    with pytest.raises(errors.BoardUnfit, match="cma free"):
+        put(bench, new)
+    works(bench, old)
+
+
+def test_second_deploy_at_the_same_time(bench: BenchBoard, two_releases: Releases, tmp_path: Path) -> None:
+    old, new = two_releases
+    put(bench, old)
+    process = deploy_process(spec(bench, new, tmp_path), "assemble", "wait")
+    assert process.stdout is not None
+    while process.stdout.readline().strip() != "assemble":
+        pass
+    with pytest.raises(errors.BoardBusy, match="deploy") as caught:
+        put(bench, old)
+    assert caught.value.status == 4
+    assert f"process {process.pid}" in caught.value.message, "it says who holds the board"
+    process.kill()
+    process.communicate()
+    works_soon(bench, old)
+
+
+def test_lease_left_by_a_dead_process(bench: BenchBoard, two_releases: Releases) -> None:
+    old, new = two_releases
+    put(bench, old)
+    (bench.root / "lease.json").write_text(
+        json.dumps({"owner": "gone@elsewhere", "what": "deploy", "pid": 1, "boot_id": "x", "heartbeat": 1e9})
+    )
+    put(bench, new)
+    works(bench, new)
+
+
+def test_a_silent_holder_loses_the_board(bench: BenchBoard, two_releases: Releases) -> None:
+    old, new = two_releases
+    put(bench, old)
+    connection = Connection(bench.address(), bench.folder / "known_hosts", Deadline.after(20))
+    with exclusive(connection, str(bench.root), "long work", 1, Deadline.after(20)):
+        pid = int(json.loads((bench.root / "lease.json").read_text())["pid"])
+        os.kill(pid, signal.SIGSTOP)  # an agent that hangs: its lock holds, its heart does not beat
+        with pytest.raises(errors.BoardBusy, match="long work"):
+            put(bench, new)
+        time.sleep(1.5)
+        put(bench, new)
+    connection.close()
+    works(bench, new)
+
+
+def test_host_key_changed(bench: BenchBoard, two_releases: Releases) -> None:
+    old, new = two_releases
+    put(bench, old)
+    other = " ".join((bench.folder / "other_key.pub").read_text().split()[:2])
+    with pytest.raises(errors.HostKeyChanged, match="not the pinned one") as caught:
+        put(bench, new, address=bench.address(host_key=other))
+    assert caught.value.status == 4
+    works(bench, old)
+
+
+def test_unknown_host_key_is_accepted_once_and_explicitly(bench: BenchBoard, two_releases: Releases) -> None:
+    old, _ = two_releases
+    pinned = bench.address()
+    address = type(pinned)(**{**vars(pinned), "host_key": None})
+    with pytest.raises(errors.HostKeyChanged, match="not known"):
+        put(bench, old, address=address)
+    assert pinned.host_key is not None
+    accept_key(bench.folder / "known_hosts", address, pinned.host_key)
+    put(bench, old, address=address)
+    works(bench, old)
+
+
+@pytest.mark.parametrize("how", ["other key", "changed manifest", "no signature", "no signers"])
+def test_signature_wrong(bench: BenchBoard, two_releases: Releases, tmp_path: Path, how: str) -> None:
+    old, _ = two_releases
+    put(bench, old)
+    key = "other_key" if how == "other key" else "signing_key"
+    new = bench.release(tmp_path / "bad", plain_files(7), key=key)
+    if how == "changed manifest":
+        text = (new.folder / "manifest.json").read_text()
+        (new.folder / "manifest.json").write_text(text.replace('"contiguous_bytes": 1048576', '"contiguous_bytes": 1'))
+        new = LocalRelease.read(new.folder)
+    if how == "no signature":
+        (new.folder / "manifest.json.sig").unlink()
+    if how == "no signers":
+        bench.signers.write_text("")
+    with pytest.raises(errors.SignatureError) as caught:
+        put(bench, new)
+    assert caught.value.status == 4
+    works(bench, old)
+
+
+def test_board_rebooted_in_the_middle(bench: BenchBoard, two_releases: Releases) -> None:
+    old, new = two_releases
+    put(bench, old)
+    sent: list[int] = []
+
+    def on_bytes(done: int, total: int) -> None:
+        if not sent and done > 300_000:
+            sent.append(done)
+            bench.stop()
+
+    with pytest.raises((errors.TransferError, errors.BoardOffline)) as caught:
+        put(bench, new, on_bytes=on_bytes)
+    assert caught.value.status in (4, 5) and sent
+    with pytest.raises(errors.BoardOffline):
+        put(bench, new)
+    bench.start()
+    works(bench, old)
+    put(bench, new)
+    works(bench, new)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "status"),
+    [
+        ("fault PlTimeout", errors.PlTimeout, 4),
+        ("fault MismatchError", errors.MismatchError, 1),
+        ("fault BoardUnfit", errors.BoardUnfit, 4),
+        ("crash", errors.BoardUnfit, 4),
+    ],
+)
+def test_smoke_run_that_fails(
+    bench: BenchBoard, two_releases: Releases, tmp_path: Path, behaviour: str, kind: type[Exception], status: int
+) -> None:
+    old, _ = two_releases
+    put(bench, old)
+    bad = bench.release(tmp_path / "bad", plain_files(9, behaviour=behaviour))
+    with pytest.raises(kind) as caught:
+        put(bench, bad)
+    assert isinstance(caught.value, errors.TritforgeError) and caught.value.status == status
+    works(bench, old)
+    assert not (bench.root / "releases" / bad.id).exists()
+
+
+def test_a_job_that_hangs_ends_at_its_deadline_and_with_its_host(
+    bench: BenchBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.boards.deploy.SMOKE_S", 1.0)
+    hangs = bench.release(tmp_path / "hangs", plain_files(3, behaviour="hang"))
+    with pytest.raises(errors.PlTimeout, match="did not end within 1 s") as caught:
+        put(bench, hangs)
+    assert caught.value.status == 4
+    assert bench.current() is None
+    assert jobs_running(bench) == []
+
+
+def jobs_running(bench: BenchBoard) -> list[int]:
+    assert bench.process is not None
+    found = []
+    for pid in descendants(bench.process.pid):
+        try:
+            if b"\0job\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def test_a_job_ends_when_its_host_is_killed(bench: BenchBoard, tmp_path: Path) -> None:
+    hangs = bench.release(tmp_path / "hangs", plain_files(3, behaviour="hang"))
+    process = deploy_process(spec(bench, hangs, tmp_path), "nowhere", "none")
+    end = time.monotonic() + 30
+    while not jobs_running(bench):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    while jobs_running(bench):
+        assert time.monotonic() < end + 10
+        time.sleep(0.05)
+
+
+def test_stand_in_and_other_kinds_are_refused(bench: BenchBoard, tmp_path: Path) -> None:
+    key = bench.folder / "signing_key"
+    stand_in = make_release(tmp_path / "standin", plain_files(1), key, toolchains={"bitstream": "stand-in"},
+                            board={"kind": "pynq-z1", "pl": "pynq"})  # fmt: skip
+    real = bench.board().model_copy(update={"kind": "pynq-z1"})
+    with pytest.raises(errors.Unshippable):
+        put(bench, stand_in, board=real)
+    with pytest.raises(errors.TransferError, match="kind pynq-z1"):
+        put(bench, stand_in)
+    assert bench.current() is None
+
+
+def test_many_boards_with_a_canary() -> None:
+    asked: list[str] = []
+    lock = threading.Lock()
+
+    def one(name: str) -> dict[str, Any]:
+        with lock:
+            asked.append(name)
+        if name == "bad":
+            raise errors.BoardOffline("no answer")
+        return {"release": "r"}
+
+    results = many(["a", "bad", "c"], one)
+    assert asked[0] == "a" and sorted(asked) == ["a", "bad", "c"]
+    assert [entry["status"] for entry in results] == ["passed", "failed", "passed"]
+    asked.clear()
+    results = many(["bad", "b", "c"], one)
+    assert asked == ["bad"]
+    assert [entry["status"] for entry in results] == ["failed", "skipped", "skipped"]
