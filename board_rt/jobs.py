@@ -165,9 +165,9 @@ class TextStream:
 def verify(options):
     """The battery: each prompt's tokens, then greedy ones, with a hash of the logits at every step.
 
-    Options: ``sequences`` [{ids, steps}], where behind ``ids`` tokens are taken greedily; ``backend`` (None: the release's
-    circuits). For steps listed in ``trace`` ([sequence, step] pairs, or "all") one hash over all trace points is sent, for
-    those in ``data`` the points' bytes, for those in ``full`` the logits.
+    Options: ``sequences`` [{ids, steps}], where behind ``ids`` tokens are taken greedily; ``backend`` (None: the
+    release's circuits). For steps listed in ``trace`` ([sequence, step] pairs, or "all") one hash over all trace points
+    is sent, for those in ``data`` the points' bytes, for those in ``full`` the logits.
     Events: {sequence, step, token, logits (SHA-256), next} and {sequence, step, point, layer, type, data}.
     """
     import base64
@@ -240,4 +240,12 @@ def verify(options):
     }
 
 
-JOBS = {"smoke": smoke, "generate": generate, "verify": verify}
+def probe(options):
+    """Content id and clock of the circuits, for doctor. No token is computed."""
+    from board_rt.machine import Machine
+
+    with Machine(os.getcwd()) as machine:
+        return machine.check_circuits()
+
+
+JOBS = {"probe": probe, "smoke": smoke, "generate": generate, "verify": verify}

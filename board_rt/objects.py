@@ -73,9 +73,9 @@ class Objects:
     def receive(self, digest, total, offset, chunks):
         """Appends ``chunks`` (an iterable of bytes, ``total - offset`` in all) and checks the whole.
 
-        Not synced to the card here, once for all files is enough (``settle``): what a power cut leaves of them is not in
-        ``checked.json`` and is read and, if need be, sent again.
-        Raises TransferError when the hash is wrong: the upload is then thrown away, since no byte of it can be trusted.
+        Not synced to the card here, once for all files is enough (``settle``): what a power cut leaves of them is not
+        in ``checked.json`` and is read and, if need be, sent again.
+        Raises TransferError when the hash is wrong: the upload is then thrown away, as no byte of it can be trusted.
         """
         import hashlib
 

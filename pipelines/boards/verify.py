@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import FormatError, MismatchError, TritforgeError
+from pipelines.base.errors import BoardUnfit, FormatError, MismatchError, ToolFailed, TritforgeError
 from pipelines.boards.battery import Battery
 from pipelines.boards.bisect import Bisector, Finding
 from pipelines.boards.compare import Answers, Comparison, compare, expect
@@ -134,7 +134,17 @@ def verify(
     wanted: dict[str, Any] = {"data": [list(at) for at in battery.circuit_steps]}
     if full:
         wanted["full"] = "all"
-    answers = run(wanted)
+    try:
+        answers = run(wanted)
+    except (FormatError, BoardUnfit, ToolFailed) as error:
+        # The runtime believes no file: a flipped byte may stop it before a word is wrong.
+        damaged = _damaged(session, release)
+        if damaged:
+            raise MismatchError(
+                f"the weights on {board.name} differ from the release: {damaged}",
+                hint="invoke deploy sends what is damaged again",
+            ) from error
+        raise
     golden = expect(model, battery, answers)
     comparison = compare(battery, answers, golden, model.shape.vocab)
     if comparison.logits_mismatches and not full:

@@ -55,10 +55,9 @@ def run(
     with context.console.activity("golden model from the checkpoint"):
         golden = golden_from_checkpoint(*checkpoint_of(context, choice.model, choice.bitstream.dma.max_transfer_bytes))
     tests = battery(release.folder / "tokenizer.json", golden.shape.bos, golden.shape.context, steps=steps or None)
-    others = [_other(context, name, tests, release, artefacts) for name in chosen if not name.startswith("board:")]
-    if "host" not in chosen:
-        others.insert(0, _other(context, "host", tests, release, artefacts))
-    others = [other for other in others if other is not None]
+    # numpy is the golden model, which every word is compared with in any case
+    named = [name for name in ("host", *chosen) if name != "numpy" and not name.startswith("board:")]
+    others = [_other(context, name, tests, release, artefacts) for name in dict.fromkeys(named)]
     with contextlib.ExitStack() as stack:
         for name in chosen:
             if name.startswith("board:"):
@@ -110,11 +109,9 @@ def _here(tests: Battery, release: LocalRelease, artefacts: Mapping[str, Artefac
 
 def _other(
     context: Context, name: str, tests: Battery, release: LocalRelease, artefacts: Mapping[str, Artefact]
-) -> Other | None:
+) -> Other:
     weights = release.folder / "weights"
     toolchain = artefacts["runtime"].toolchain
-    if name == "numpy":
-        return None  # the golden model is compared with every word of in any case
     if name == "host":
         target = host_target()
         library = artefacts["runtime"].folder / target / "libtritforge.so"

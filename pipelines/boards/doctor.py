@@ -1,0 +1,153 @@
+"""Everything that can be wrong before it goes wrong: read-only checks of this machine and of a board."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pipelines.base.command import PACKAGE_OF, run_tool
+from pipelines.base.deadline import Deadline
+from pipelines.base.errors import TritforgeError
+from pipelines.boards import preflight
+from pipelines.boards.deploy import needs_root
+from pipelines.boards.preflight import Check
+from pipelines.boards.session import Session
+from pipelines.config.board import Board
+
+HOST_DISK_BYTES = 4 << 30  # images, artefacts of a full-size model, an emulated board's disk
+PROBE_S = 120.0
+VERSION_S = 20.0
+
+# Program: (how it says its version, who needs it)
+HOST_TOOLS = {
+    "verilator": (["--version"], "build-bitstream for an emulated board"),
+    "ssh-keygen": (None, "signing releases"),
+}
+EMULATED_TOOLS = {
+    "qemu-system-arm": (["--version"], "an emulated board"),
+    "qemu-img": (["--version"], "an emulated board's disk"),
+    "mmdebstrap": (["--version"], "an emulated board's image"),
+    "mke2fs": (None, "an emulated board's image"),
+}
+REAL_TOOLS: dict[str, tuple[list[str] | None, str]] = {"vivado": (["-version"], "build-bitstream for a real board")}
+HOST_PACKAGES = ("invoke", "fabric", "paramiko", "numpy", "pydantic", "ziglang", "tokenizers", "safetensors")
+
+
+def host_checks(board: Board, state: Path) -> list[Check]:
+    """This machine: Python, packages, tools, disk."""
+    checks = [
+        Check(
+            "host python", "passed" if sys.version_info[:2] >= (3, 11) else "failed", platform.python_version(),
+            "3.11 or newer", "use ./inv, which prepares it",
+        )
+    ]  # fmt: skip
+    for name in HOST_PACKAGES:
+        try:
+            found = metadata.version(name)
+            checks.append(Check(f"host package {name}", "passed", found, "installed"))
+        except metadata.PackageNotFoundError:
+            checks.append(Check(f"host package {name}", "failed", "not installed", "installed", "./inv installs it"))
+    tools = dict(HOST_TOOLS) | (EMULATED_TOOLS if board.emulated else REAL_TOOLS)
+    for name, (arguments, purpose) in tools.items():
+        checks.append(_tool(name, arguments, purpose))
+    state.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(state).free
+    checks.append(
+        Check(
+            "host disk", "passed" if free >= HOST_DISK_BYTES else "failed", f"{free / 2**30:.1f} GiB free",
+            f"{HOST_DISK_BYTES / 2**30:.0f} GiB", "'invoke clean' removes artefacts that no release needs",
+        )
+    )  # fmt: skip
+    return checks
+
+
+def _tool(name: str, arguments: list[str] | None, purpose: str) -> Check:
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    if path is None:
+        package = PACKAGE_OF.get(name)
+        hint = f"apt-get install {package}" if package else "install it, or put its folder on the PATH"
+        return Check(f"host {name}", "failed", "not on the PATH", f"needed for {purpose}", hint)
+    found = path
+    if arguments is not None:
+        try:
+            result = run_tool([path, *arguments], deadline=Deadline.after(VERSION_S), check=False)
+            lines = (result.stdout or result.stderr).strip().splitlines()
+            found = lines[0] if lines else path
+        except TritforgeError as error:
+            return Check(f"host {name}", "failed", error.message.splitlines()[0], f"needed for {purpose}", error.hint)
+    return Check(f"host {name}", "passed", found, f"needed for {purpose}")
+
+
+def board_checks(session: Session, board: Board) -> list[Check]:
+    """A board that answers: system, memory, disk, load, what is current, and its circuits."""
+    facts = session.request("facts")
+    checks = [
+        Check("board kernel", "passed", f"{facts['kernel']} on {facts['machine']}", "any"),
+        *preflight.system_checks(board, facts),
+        *preflight.memory_checks(board, facts, 0),
+        preflight.disk_check(facts, 0),
+        preflight.load_check(facts),
+        _current(facts),
+        _lease(facts),
+    ]
+    if facts["current"] and facts["lease"] is None:
+        checks += circuit_checks(session, board)
+    else:
+        why = "held by somebody" if facts["lease"] else "no release on the board"
+        checks.append(Check("circuits", "skipped", why, "content id and clock of the release"))
+    return checks
+
+
+def _current(facts: Mapping[str, Any]) -> Check:
+    if facts["current"] is None:
+        return Check("current release", "warning", "none", "a release", "invoke deploy")
+    if facts["current_by_hand"]:
+        return Check(
+            "current release", "failed", f"{facts['current'][:12]}, made current by hand", "what was deployed last",
+            "invoke deploy puts it right",
+        )  # fmt: skip
+    return Check("current release", "passed", facts["current"][:12], "what was deployed last")
+
+
+def _lease(facts: Mapping[str, Any]) -> Check:
+    lease = facts["lease"]
+    if lease is None:
+        return Check("lease", "passed", "free", "free")
+    return Check("lease", "warning", f"held by {lease['owner']} ({lease['what']})", "free", "wait until it has ended")
+
+
+def circuit_checks(session: Session, board: Board) -> list[Check]:
+    """Hashes of the current release, content id and clock by the counter block. Takes the lease for a moment."""
+    from pipelines.boards.session import owner
+
+    session.request("acquire", {"owner": owner(), "what": "doctor", "lease_s": board.lease_s}, phase="lease")
+    checks = []
+    try:
+        current = session.request("manifest")["release"]
+        try:
+            found = session.request(
+                "check", {"release": current, "staged": False, "again": True}, deadline=Deadline.after(PROBE_S)
+            )
+            checks.append(Check("parts of the release", "passed", f"{found['files']} files, {found['bytes']} bytes",
+                                "as the manifest says"))  # fmt: skip
+        except TritforgeError as error:
+            checks.append(Check("parts of the release", "failed", error.message, "as the manifest says", error.hint))
+        try:
+            probe = session.job("probe", {}, seconds=PROBE_S, sudo=needs_root(board))
+            checks.append(Check("content id", "passed", f"0x{probe['content_id']:08x}", "that of the release"))
+            clock = probe.get("clock_mhz")
+            checks.append(
+                Check("clock", "passed", f"{clock:.2f} MHz", "that of the release")
+                if clock is not None
+                else Check("clock", "skipped", "the release does not say it", "that of the release")
+            )
+        except TritforgeError as error:
+            checks.append(Check("circuits", "failed", error.message, "content id and clock of the release", error.hint))
+    finally:
+        session.request("release_lease")
+    return checks

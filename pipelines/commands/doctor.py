@@ -1,0 +1,63 @@
+"""``doctor``: everything that can be wrong before it goes wrong, on this machine and on a board. Changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.base.errors import BoardOffline, BoardUnfit, ToolMissing, TritforgeError
+from pipelines.boards.doctor import board_checks, host_checks
+from pipelines.boards.preflight import Check
+from pipelines.boards.site import Site
+from pipelines.commands.context import Context
+
+
+def run(context: Context, board: str = "") -> dict[str, Any]:
+    """Key ``checks``: list of {name, status, found, expected, hint}; status passed, failed, warning or skipped.
+
+    An emulated board that does not run is not started: nothing about it is wrong. Raises ToolMissing (3) when something
+    of this machine failed, BoardUnfit or BoardOffline (4) when something of the board did.
+    """
+    chosen = context.settings.board(board or None)
+    site = Site(context.settings, context.state, context.console.say)
+    checks = host_checks(chosen, context.state)
+    failed_host = [check for check in checks if check.status == "failed"]
+    offline: TritforgeError | None = None
+    try:
+        context.settings.check()
+        checks.append(Check("configuration", "passed", "config/ is consistent", "consistent"))
+    except TritforgeError as error:
+        checks.append(Check("configuration", "failed", error.message, "consistent", error.hint, type(error)))
+        failed_host.append(checks[-1])
+    try:
+        with site.session(chosen, start=False) as session:
+            checks.append(Check("board", "passed", f"{chosen.name} answers", "answers"))
+            checks += board_checks(session, chosen)
+    except BoardOffline as error:
+        state = "skipped" if chosen.emulated else "failed"
+        checks.append(Check("board", state, error.message, "answers", error.hint))  # type: ignore[arg-type]
+        offline = None if chosen.emulated else error
+    except TritforgeError as error:
+        checks.append(Check("board", "failed", error.message, "answers", error.hint, type(error)))
+        offline = error
+    result = {"board": chosen.name, "checks": [check.json() for check in checks]}
+    failed = [check for check in checks if check.status == "failed"]
+    if offline is not None:
+        raise type(offline)(offline.message, hint=offline.hint, result=result)
+    if failed:
+        kind = ToolMissing if failed_host else BoardUnfit
+        names = ", ".join(check.name for check in failed)
+        raise kind(f"{len(failed)} of {len(checks)} checks failed: {names}", hint=failed[0].hint, result=result)
+    return result
+
+
+def plan(context: Context, board: str = "") -> dict[str, Any]:
+    name = context.settings.board(board or None).name
+    return {"stages": [], "steps": [f"look at this machine and at {name}; nothing is changed"]}
+
+
+def show(result: dict[str, Any]) -> None:
+    for check in result["checks"]:
+        line = f"{check['status']:<8} {check['name']}: {check['found']}"
+        if check["status"] != "passed":
+            line += f" (expected: {check['expected']})" + (f"; {check['hint']}" if check["hint"] else "")
+        print(line)
