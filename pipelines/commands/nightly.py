@@ -100,7 +100,7 @@ def show(result: dict[str, Any]) -> None:
         because = f", because {stage['reason']}" if stage["reason"] else ""
         print(f"{stage['name']:<16} {stage['status']:<8} {took}{because}")
     for text in result.get("texts", []):
-        print(f"\n{text['text']}")
+        print(f"\n{text['prompt']}{text['text']}")
     if result.get("release"):
         print(f"\nrelease {result['release'][:16]} for {result['board']}, model {result['model']}")
 
