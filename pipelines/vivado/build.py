@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -133,7 +134,7 @@ def build(
 
     ``content_id``: 32 bits, readable from a register and from USR_ACCESS. ``release``: take exactly the version of
     Vivado that releases are made with. ``sweep``: how many other strategies to try when timing is missed. ``vivado``:
-    a build host; without it, the Vivado of this machine.
+    a build host; without it, what TRITFORGE_VIVADO names, or the Vivado of this machine.
 
     Raises GateError (exit status 1); ToolMissing, VersionMismatch, LicenceError, OutOfMemory, ToolTimeout and other
     ToolFailed (3).
@@ -142,7 +143,7 @@ def build(
         raise ToolFailed(f"{out} is not empty")
     out.mkdir(parents=True, exist_ok=True)
     permitted = allow_list.read(allowed_messages)
-    chosen = vivado or LocalVivado(toolchain.find(design, release=release, deadline=deadline, log=log))
+    chosen = vivado or _find(design, release=release, deadline=deadline, log=log, say=say)
     if not design.vivado.allows(chosen.version, release=release):
         raise VersionMismatch(f"Vivado {chosen.version} of the build host may not build '{design.name}'")
     if release and chosen.name == "stand-in":
@@ -177,6 +178,18 @@ def build(
             )
     built.verdict.require(log=log)
     _collect(built, one.design, out, content_id, chosen)
+
+
+def _find(
+    design: BitstreamDesign, *, release: bool, deadline: Deadline, log: Path, say: Callable[[str], None]
+) -> Vivado:
+    """The build host that TRITFORGE_VIVADO names by an ssh:// address, else the Vivado of this machine."""
+    named = os.environ.get(toolchain.VARIABLE, "")
+    if named.startswith("ssh://"):
+        from pipelines.vivado import remote  # Fabric takes a second to import
+
+        return remote.RemoteVivado.connect(remote.host_of(named), deadline=deadline, say=say)
+    return LocalVivado(toolchain.find(design, release=release, deadline=deadline, log=log))
 
 
 @dataclass

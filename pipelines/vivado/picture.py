@@ -38,6 +38,8 @@ def svg(handoff: Handoff, design: BitstreamDesign) -> str:
             cell, _, interface = path.partition("/")
             if cell in ports and interface not in ports[cell]:
                 ports[cell].append(interface)
+    for interfaces in ports.values():
+        interfaces.sort()
     columns: list[list[str]] = [[], [], [], []]
     for name, module in handoff.modules.items():
         columns[_column(module.vlnv, name)].append(name)
@@ -86,14 +88,10 @@ def _wire(box: dict[str, tuple[int, int, int]], ports: dict[str, list[str]], mas
         return (x + _BOX_WIDTH if right else x), y + _HEAD + _ROW * ports[cell].index(interface) + 10
 
     (x1, y1), (x2, y2) = anchor(master, slave), anchor(slave, master)
-    interface = master.partition("/")[2].lower() + slave.partition("/")[2].lower()
-    kind = (
-        "stream"
-        if "axis" in interface
-        else "control"
-        if "lite" in interface or slave.endswith("/s_axi") or "gp0" in interface
-        else "memory"
-    )
+    if "AXIS_" in master.upper() or "AXIS_" in slave.upper() or slave.endswith("/s_axis"):
+        kind = "stream"
+    else:
+        kind = "control" if "control_bus" in (master.partition("/")[0], slave.partition("/")[0]) else "memory"
     bend = (x1 + x2) // 2
     title = f"{master} to {slave}"
     return (

@@ -7,6 +7,7 @@ earlier, by this process or by one that died, is found by its key and attached t
 
 from __future__ import annotations
 
+import getpass
 import io
 import shlex
 import tarfile
@@ -16,11 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import HostKeyChanged, ToolFailed, ToolMissing, ToolTimeout, TransferError
+from pipelines.base.errors import ConfigError, HostKeyChanged, ToolFailed, ToolMissing, ToolTimeout, TransferError
 from pipelines.vivado.attempt import ARGUMENTS, Attempt
 from pipelines.vivado.failure import VersionMismatch
 from pipelines.vivado.toolchain import INSTALL_HINT, STAND_IN_MARK
@@ -61,6 +63,28 @@ class BuildHost(BaseModel):
     settings64: Annotated[str, Field(pattern=r"^/[A-Za-z0-9._/-]+\.sh$")] | None = (
         None  # without it, vivado is on the PATH
     )
+
+
+def host_of(url: str) -> BuildHost:
+    """The build host of ``ssh://user@host[:port][/path/of/settings64.sh]``. Raises ConfigError.
+
+    The key comes from the agent or the usual files, the host's key from known_hosts.
+    """
+    parts = urlsplit(url)
+    try:
+        return BuildHost.model_validate(
+            {
+                "host": parts.hostname or "",
+                "user": parts.username or getpass.getuser(),
+                "port": parts.port or 22,
+                "settings64": parts.path or None,
+            }
+        )
+    except ValueError as error:  # also pydantic's ValidationError
+        raise ConfigError(
+            f"'{url}' names no build host: {error}",
+            hint="write it as ssh://user@host:22/opt/Xilinx/Vivado/2024.1/settings64.sh",
+        ) from None
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Where Vivado is on this machine, and which version it is.
 
-Looked for in this order: what ``TRITFORGE_VIVADO`` names (the program or a ``settings64.sh``), the PATH, the usual
-folders of an installation. A remote build host is in ``remote.py``; it uses the same classes there.
+Looked for in this order: what ``TRITFORGE_VIVADO`` names (the program, a ``settings64.sh``, or ``ssh://user@host/…`` for
+a build host, see ``remote.py``), the PATH, the usual folders of an installation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ VERSION_QUESTION_S = 120.0
 
 INSTALL_HINT = (
     "install AMD Vivado (the free edition builds for the Zynq-7020) in an allowed version and put it on the PATH, or "
-    f"set {VARIABLE} to its settings64.sh, or name a build host; the emulated board needs none of it: --board emu1"
+    f"set {VARIABLE} to its settings64.sh or to ssh://user@host/…/settings64.sh; the emulated board needs no Vivado: "
+    "--board emu1"
 )
 
 

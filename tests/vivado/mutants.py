@@ -433,6 +433,7 @@ HARMLESS: tuple[tuple[str, str], ...] = (
         "a fact for people who look for a cause; nothing decides by it",
     ),
     (r"(clock_and_reset|create_shell|control_bus)  =>  create_", "these cells are connected later; any order will do"),
+    (r"connect_clocks_and_resets  =>  assign_addresses", "neither needs the other; both come before validation"),
     (r"set (resets|clocked) \{\}  =>  \(deleted\)", "lappend makes the list when it is not there"),
     (r"set config \{\}  =>  \(deleted\)", "lappend makes the list when it is not there"),
 )

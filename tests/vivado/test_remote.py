@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import HostKeyChanged, ToolFailed, ToolMissing, ToolTimeout
+from pipelines.base.errors import ConfigError, HostKeyChanged, ToolFailed, ToolMissing, ToolTimeout
 from pipelines.vivado import remote
 from pipelines.vivado.failure import RunKilled
 from pipelines.vivado.remote import BuildHost, RemoteVivado
@@ -170,6 +170,38 @@ def test_build_on_the_host(connect: Connect, run_build: Builder, monkeypatch: py
     assert "| Host         : buildhost " in (out / "reports" / "drc.rpt").read_text()
     log = (out.parent / "vivado.log").read_text()
     assert log.count("Exiting Vivado") == 1 and "source scripts/build.tcl -notrace" in log
+
+
+def test_host_named_by_address(
+    host: Host, wire: Wire, run_build: Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """TRITFORGE_VIVADO=ssh://…: the user's own key and known_hosts."""
+    ssh = tmp_path / ".ssh"
+    ssh.mkdir(mode=0o700)
+    shutil.copyfile(host.key, ssh / "id_ed25519")
+    (ssh / "id_ed25519").chmod(0o600)
+    (ssh / "known_hosts").write_text(f"[127.0.0.1]:{wire.port} {host.host_key}\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv(
+        "TRITFORGE_VIVADO", f"ssh://{getpass.getuser()}@127.0.0.1:{wire.port}{host.folder}/settings64.sh"
+    )
+    try:
+        out = run_build()
+    finally:
+        there = Path(os.path.expanduser(f"~{getpass.getuser()}")) / "tritforge-builds"
+        for key in [path.name.rpartition("-")[0] for path in there.glob("*-*")]:
+            if (tmp_path / "one" / "work" / "combined-0001" / "settings.tcl").read_text().count(key[:16]):
+                shutil.rmtree(there / f"{key}-0001", ignore_errors=True)
+    assert "| Host         : buildhost " in (out / "reports" / "drc.rpt").read_text()
+
+
+@pytest.mark.parametrize(
+    "url", ["ssh://", "ssh://-oProxyCommand=x/", "ssh://me@host/not/absolute.txt", "ssh://a b@host"]
+)
+def test_address_that_names_no_host(url: str) -> None:
+    with pytest.raises(ConfigError, match="names no build host"):
+        remote.host_of(url)
 
 
 def test_same_bits_as_here(connect: Connect, run_build: Builder, finished: Path) -> None:

@@ -294,6 +294,7 @@ class Vivado:
             project.properties[name] = value
         elif kind == "fileset" and name == "top":
             project.top = value
+            project.order_known = False  # the order of files starts from the top
         elif kind == "file" and name == "synth_checkpoint_mode":
             if value not in ("None", "Singular", "Hierarchical"):
                 raise TclError(f"[Common 17-163] Value '{value}' of '{name}' is not valid")
