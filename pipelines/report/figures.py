@@ -10,9 +10,9 @@ from pipelines.base.figure import Evidence, Figure
 from pipelines.report.night import Night
 
 MORE_IS_BETTER = (
-    "tok/s", "words/cycle", "MB/s", "GB/s", "×", "%", "words", "tokens", "logits", "machines", "ns",
+    "tok/s", "words/cycle", "MB/s", "GB/s", "×", "%", "words", "tokens", "logits", "machines",
 )  # fmt: skip
-"""Units of which less is worse: rates, how much was compared, slack. Of all others (s, ms, bytes, mismatches,
+"""Units of which less is worse: rates, how much was compared. Of all others (s, ms, bytes, mismatches,
 perplexity, LUT) more is worse."""
 
 

@@ -1,4 +1,4 @@
-"""One night as ``invoke nightly`` kept it under ``.tritforge/nights/``: a JSON file that appears whole or not at all."""
+"""One night as ``invoke nightly`` kept it under ``.tritforge/nights/``: a file that appears whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Whether a figure became worse: against the median of its last comparable runs, with a threshold for each in YAML.
 
-A figure is worse when it leaves the median by more than its threshold *and* by more than four times the scatter of those
-runs, so that a noisy figure needs no threshold of its own to be quiet. Scatter is the median absolute deviation times
-1.4826, which for normal noise is one standard deviation.
+A figure is worse when it leaves the median by more than its threshold *and* by more than four times the scatter of
+those runs, so that a noisy figure needs no threshold of its own to be quiet. Scatter is the median absolute deviation
+times 1.4826, which for normal noise is one standard deviation.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def range_text(judgement: Judgement) -> str:
         return "no night before it was well"
     names = []
     for commit in judgement.commits:
-        names.append((commit.rstrip("+")[:12] or "unknown"))
+        names.append(commit.rstrip("+")[:12] or "unknown")
     text = "..".join(names)
     dirty = [c for c in judgement.commits if c.endswith("+")]
     return text + (" (with local changes)" if dirty else "")

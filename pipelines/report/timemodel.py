@@ -74,7 +74,7 @@ def predict(p: Parameters, positions: Sequence[int] = POSITIONS) -> list[Time]:
 
 
 def reference_parameters(reference: Reference) -> Parameters:
-    """Bytes and wall as stated. The two hand-overs and the CPU are read off *one* row, T = 64; the others are predicted."""
+    """Bytes and wall as stated; hand-overs and CPU are read off *one* row, T = 64, and the others are predicted."""
     row = reference.row(CALIBRATED_AT)
     per_ms = reference.ddr_gb_per_s * 1e6
     layers = reference.model.layers

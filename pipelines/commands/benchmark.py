@@ -1,0 +1,180 @@
+"""``benchmark``: the figures of performance, each with its evidence, its limit and the reference beside it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pipelines.base.command import run_tool
+from pipelines.base.deadline import Deadline
+from pipelines.base.errors import FormatError
+from pipelines.base.figure import Figure
+from pipelines.base.files import canonical_json, read_json, sha256_bytes, write_json
+from pipelines.commands import builds
+from pipelines.commands.context import Context
+from pipelines.config.model import CheckpointSource
+from pipelines.engine.store import Artefact
+from pipelines.hardware import synth
+from pipelines.hardware.verilate import RTL, RTL_LIBRARY
+from pipelines.report import benchmark, circuits
+from pipelines.report.benchmark import Entry
+from pipelines.report.night import nights, read
+from pipelines.report.reference import reference
+from pipelines.report.timemodel import POSITIONS
+from pipelines.runtime.build import host_target
+
+PLAN_S = 120.0
+SYNTH_S = 1800.0
+EMULATED = "emu1"
+
+
+def run(context: Context, board: str = "", model: str = "") -> dict[str, Any]:
+    """Keys: ``figures``: list of {name, figure, limit, reference, how}; ``table``, ``waterfall``, ``time_model``."""
+    given = reference()
+    choice = context.settings.choose(board or None, model or None)
+    circuits_board = choice.board if choice.board.emulated else context.settings.board(EMULATED)
+    bitstream = builds.bitstream(context, circuits_board)
+    runtime, weights = builds.runtime(context), builds.weights(context, choice.model, choice.board)
+    outcomes = builds.make(context, [bitstream, runtime, weights])
+    made: dict[str, Artefact] = {o.name: o.artefact for o in outcomes if o.artefact is not None}
+    library = made[bitstream.name].folder / host_target() / RTL_LIBRARY
+    with context.console.activity("full-size transfers through the RTL"):
+        cycles = circuits.measure(library, given.model, POSITIONS)
+    cpu = cpu_cost(context)
+    entries = benchmark.circuit_entries(cycles, given) + benchmark.time_entries(cycles, cpu, given)
+    entries += synthesis(context)
+    with context.console.activity("decoding on this machine"):
+        entries += benchmark.host_entries(
+            made[runtime.name].folder / host_target() / "libtritforge.so", made[weights.name].folder
+        )
+    measured = made[weights.name].record.get("measured", {})
+    entries += benchmark.rate_entries(measured, _checkpoint(context, choice.model.source), _last(context, "deploy"))
+    latest = [record for stage in (bitstream, runtime, weights) if (record := made[stage.name].record)]
+    entries += benchmark.stage_entries(latest)
+    entries.append(plan_time(context))
+    return {
+        "figures": [entry.json() for entry in entries],
+        "table": benchmark.table(cycles, cpu, given),
+        "waterfall": benchmark.waterfall(cycles, cpu, given),
+        "time_model": benchmark.model_against_reference(given),
+        "cpu": cpu.json(),
+        "stages": [outcome.json() for outcome in outcomes],
+    }
+
+
+def cpu_cost(context: Context) -> Figure:
+    """The processor's part of a token at full size: from a real board's last night when there is one.
+
+    An emulated processor's time says nothing of a board's; then it is the reference's.
+    """
+    given = reference()
+    profile = _last(context, "generate").get("profile", {})
+    if _last(context, "generate").get("backend") == "mmio" and profile.get("tokens"):
+        cpu_ns = sum(value for name, value in profile["ns"].items() if not name.startswith("wait"))
+        return Figure(round(cpu_ns / profile["tokens"] / 1e6, 3), "ms", "silicon")
+    return Figure(given.row(max(POSITIONS)).cpu, "ms", "reference")
+
+
+def synthesis(context: Context) -> list[Entry]:
+    """LUT, DSP and logic delay by yosys, kept until a source changes."""
+    sources = {path.name: context.hashes.sha256(path) for path in sorted(RTL.glob("*.*v"))}
+    sources["synth.py"] = context.hashes.sha256(Path(synth.__file__))
+    kept = context.state / "benchmark" / f"synthesis-{sha256_bytes(canonical_json(sources))[:16]}.json"
+    try:
+        usages = {module: synth.Usage(**values) for module, values in read_json(kept).items()}
+    except (OSError, ValueError, TypeError):
+        usages = {}
+        work, log = context.state / "work" / "synthesis", context.log("synthesis")
+        with context.console.activity("synthesis of the circuits"):
+            for module in synth.BUDGETS:
+                usages[module] = synth.synthesise(module, work, deadline=Deadline.after(SYNTH_S), log=log)
+        write_json(kept, {module: vars(usage) for module, usage in usages.items()})
+    limits: dict[str, Figure] = {}
+    for module, budget in synth.BUDGETS.items():
+        short = module.removeprefix("tritforge_")
+        limits[f"{short}_luts"] = Figure(budget.luts, "LUT", "model")
+        limits[f"{short}_dsps"] = Figure(budget.dsps, "DSP", "model")
+        limits[f"{short}_bram36"] = Figure(budget.bram36, "BRAM36", "model")
+        limits[f"{short}_logic_delay"] = Figure(synth.LOGIC_DELAY_NS, "ns", "model")
+    limits["circuits_share"] = Figure(100 * synth.TOGETHER_SHARE, "% of LUTs", "model")
+    share = Figure(reference().lut_percent, "% of LUTs", "reference")
+    return [
+        Entry(
+            name, figure, "yosys synth_xilinx and sta: no place and route", limits.get(name),
+            share if name == "design_share_estimate" else None,
+        )
+        for name, figure in synth.figures(usages).items()
+        if figure.evidence != "reference"
+    ]  # fmt: skip
+
+
+def plan_time(context: Context) -> Entry:
+    """How long it takes to find out that there is nothing to do."""
+    started = time.perf_counter()
+    run_tool(
+        [sys.executable, context.root / "tasks.py", "nightly", "--plan"],
+        cwd=context.root, deadline=Deadline.after(PLAN_S), log=context.log("benchmark"),
+    )  # fmt: skip
+    took = Figure(round(time.perf_counter() - started, 3), "s", "model")
+    return Entry("plan.nightly_s", took, "clock of this machine: './inv nightly --plan' as a process of its own")
+
+
+def _last(context: Context, task: str) -> dict[str, Any]:
+    """The newest night's result of a task; empty when there is none."""
+    for path in reversed(nights(context.state / "nights")):
+        try:
+            found = read(path).of_task(task)
+        except FormatError:
+            continue
+        if found.get("status") == "passed":
+            return dict(found)
+    return {}
+
+
+def _checkpoint(context: Context, source: object) -> Path:
+    if isinstance(source, CheckpointSource) and source.path:
+        return context.settings.path(source.path) / "model.safetensors"
+    return Path("/nonexistent")
+
+
+def plan(context: Context, board: str = "", model: str = "") -> dict[str, Any]:
+    choice = context.settings.choose(board or None, model or None)
+    circuits_board = choice.board if choice.board.emulated else context.settings.board(EMULATED)
+    stages = [
+        builds.bitstream(context, circuits_board),
+        builds.runtime(context),
+        builds.weights(context, choice.model, choice.board),
+    ]
+    return builds.plan(context, stages, "full-size transfers through the RTL", "synthesis", "decode on this machine")
+
+
+def show(result: dict[str, Any]) -> None:
+    if "figures" not in result:
+        return
+    width = max(len(entry["name"]) for entry in result["figures"])
+    print(f"{'figure':<{width}}  {'value':>24}  {'limit':>16}  {'reference':>16}")
+    for entry in result["figures"]:
+        figure = Figure(**entry["figure"])
+        beside = [f"{entry[key]['value']:,.5g}" if entry[key] else "" for key in ("limit", "reference")]
+        print(f"{entry['name']:<{width}}  {figure!s:>24}  {beside[0]:>16}  {beside[1]:>16}")
+    print("\nMilliseconds a token, 0.7 B model [model: RTL cycles, CPU, and the reference's hand-over]")
+    print(f"{'T':>5} {'matrices':>9} {'attention':>9} {'CPU':>7} {'total':>8} {'+hand-over':>10} {'reference':>9}")
+    for row in result["table"]:
+        total = reference().row(row["t"]).total
+        print(
+            f"{row['t']:>5} {row['matrices']:>9.1f} {row['attention']:>9.1f} {row['cpu']:>7.1f} {row['total']:>8.1f}"
+            f" {row['total_with_hand_over']:>10.1f} {total:>9.1f}"
+        )
+    model = result["time_model"]
+    print("\nThe time model, given the reference's parameters [model]")
+    print("  " + ", ".join(f"{name} {value:,.5g}" for name, value in model["parameters"].items()))
+    for row in model["rows"]:
+        print(
+            f"  T = {row['t']:>3}: {row['total']:>6.1f} ms, reference {row['reference_total']:>6.1f} ms,"
+            f" error {row['error_percent']:+.2f} %"
+        )
+    print("\nBudget at T = 512")
+    for step in result["waterfall"]:
+        print(f"  {step['name']:<22} {step['ms']:>7.2f} ms [{step['evidence']}]")

@@ -1,0 +1,208 @@
+"""A night beside the nights before it, as one JSON document: what HTML, JUnit and Markdown are written from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.base.files import read_json
+from pipelines.config.pipeline import Regression
+from pipelines.report import benchmark
+from pipelines.report.figures import of_night
+from pipelines.report.history import History, Point
+from pipelines.report.night import Night
+from pipelines.report.reference import reference
+from pipelines.report.regression import Judgement, judge, range_text
+
+REPORT_VERSION = 1
+NIGHTS_SHOWN = 60
+
+SENTENCES = {
+    "passed": "Everything that ran tonight passed.",
+    "failed": "A check failed.",
+    "error": "A stage could not do its work.",
+    "offline": "The board did not answer; what needs no board is below.",
+    "incomplete": "Not all stages ran.",
+}
+
+
+def summarise(night: Night, before: Night | None, history: History, rules: Regression) -> dict[str, Any]:
+    """The whole report as data. ``before`` is the last night for the same board and model."""
+    figures = [_figure(history, named.name, night.name, rules, named.how) for named in of_night(night)]
+    worse = [figure for figure in figures if figure["verdict"] == "worse"]
+    verdict = night.status
+    sentence = SENTENCES[verdict]
+    if worse:
+        sentence += f" {len(worse)} figure{'s are' if len(worse) > 1 else ' is'} worse than before."
+    bench = night.of_task("benchmark")
+    return {
+        "report_version": REPORT_VERSION,
+        "night": night.name,
+        "finished": night.finished.isoformat(),
+        "verdict": verdict,
+        "sentence": sentence,
+        "board": night.board,
+        "model": night.model,
+        "release": night.release,
+        "commit": night.commit,
+        "machine": night.machine,
+        "stages": [{**stage, "error": _error(night, stage["name"])} for stage in night.stages],
+        "changes": _changes(night, before, figures),
+        "figures": figures,
+        "time_model": benchmark.model_against_reference(reference()),
+        "table": bench.get("table", []),
+        "waterfall": bench.get("waterfall", []),
+        "benchmark": bench.get("figures", []),
+        "perplexity": night.of_task("evaluate").get("rows", []),
+        "perplexity_warning": night.of_task("evaluate").get("warning", ""),
+        "gates": _gates(night),
+        "circuits": _circuits(night),
+        "machines": _machines(night),
+        "provenance": _provenance(night),
+        "texts": list(night.document.get("texts", [])),
+    }
+
+
+def _figure(history: History, name: str, night: str, rules: Regression, how: str) -> dict[str, Any]:
+    judged = judge(name, history.points(name), rules)
+    mine = next(judgement for judgement in judged if judgement.point.night == night)
+    series = [j.point for j in judged if j.point.kind == mine.point.kind and j.point.night <= night][-NIGHTS_SHOWN:]
+    return {
+        "name": name,
+        **mine.point.figure.json(),
+        "how": how,
+        "verdict": mine.verdict,
+        "median": mine.median,
+        "change_percent": mine.change_percent,
+        "threshold_percent": mine.threshold_percent,
+        "since": mine.since,
+        "commits": range_text(mine) if mine.verdict == "worse" else "",
+        "series": _series(series),
+    }
+
+
+def _series(points: Sequence[Point]) -> list[dict[str, Any]]:
+    return [{"night": point.night, "value": point.figure.value} for point in points]
+
+
+def _error(night: Night, stage: str) -> Mapping[str, Any]:
+    error: Mapping[str, Any] = night.results.get(stage, {}).get("error", {})
+    return error
+
+
+def _changes(night: Night, before: Night | None, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    if before is None:
+        return {"first": True, "stages": [], "figures": [], "release": None, "commits": ""}
+    was = {stage["name"]: stage["status"] for stage in before.stages}
+    stages = [
+        {"name": stage["name"], "before": was.get(stage["name"], "not there"), "now": stage["status"]}
+        for stage in night.stages
+        if was.get(stage["name"]) != stage["status"]
+    ]
+    moved = [
+        {key: figure[key] for key in ("name", "value", "unit", "verdict", "median", "change_percent", "commits")}
+        for figure in figures
+        if figure["verdict"] in ("worse", "better")
+    ]
+    changed = before.release != night.release
+    return {
+        "first": False,
+        "night": before.name,
+        "stages": stages,
+        "figures": moved,
+        "release": {"before": before.release, "now": night.release} if changed else None,
+        "commits": f"{before.commit[:12]}..{night.commit[:12]}" if before.commit != night.commit else "",
+    }
+
+
+def _gates(night: Night) -> list[dict[str, Any]]:
+    """Gates of a Vivado build, or of the circuits' synthesis: value, limit, margin."""
+    found: list[dict[str, Any]] = []
+    for gate in _gates_of_vivado(night):
+        found.append({key: gate.get(key) for key in ("name", "passed", "value", "limit", "unit", "margin")})
+    for entry in night.of_task("benchmark").get("figures", []):
+        figure, limit = entry["figure"], entry.get("limit")
+        if limit and figure["unit"] in ("LUT", "DSP", "BRAM36", "ns", "% of LUTs"):
+            margin = round(limit["value"] - figure["value"], 3)
+            found.append(
+                {"name": entry["name"], "passed": margin >= 0, "value": figure["value"], "limit": limit["value"],
+                 "unit": figure["unit"], "margin": margin}
+            )  # fmt: skip
+    return found
+
+
+def _gates_of_vivado(night: Night) -> list[Mapping[str, Any]]:
+    folder = night.of_task("build-bitstream").get("bitstream")
+    try:
+        gates: list[Mapping[str, Any]] = read_json(Path(str(folder)) / "gates.json")["gates"] if folder else []
+    except (OSError, ValueError, KeyError):  # an emulated board's bitstream has none
+        return []
+    return gates
+
+
+def _circuits(night: Night) -> list[dict[str, Any]]:
+    """Result words compared, by check."""
+    found = []
+    verified = night.of_task("verify")
+    if "circuits" in verified:
+        circuits = verified["circuits"]
+        for name, key in (("matrix words, board", "matvec_words"), ("attention words, board", "attention_words")):
+            found.append({"name": name, "compared": circuits[key], "mismatches": circuits["mismatches"]})
+        tokens, logits = verified["tokens"], verified["logits"]
+        found.append({"name": "token ids", "compared": tokens["generated"], "mismatches": tokens["mismatches"]})
+        found.append({"name": "logits", "compared": logits["compared"], "mismatches": logits["mismatches"]})
+    simulated = night.of_task("simulate")
+    for key in ("matvec", "attention"):
+        if key in simulated:
+            part = simulated[key]
+            found.append(
+                {"name": f"{key} results, simulation", "compared": part.get("results_compared", part["words"]),
+                 "mismatches": part["mismatches"]}
+            )  # fmt: skip
+    return found
+
+
+def _machines(night: Night) -> dict[str, Any]:
+    """Who computed the same logits as whom. All are compared with the board, so equality goes on from there."""
+    verified = night.of_task("verify")
+    if "machines" not in verified:
+        return {}
+    machines = verified["machines"]
+    differ = {entry["name"]: entry["mismatches"] for entry in verified.get("against", [])}
+    golden = verified["logits"]["mismatches"]
+    wrong = [0 if i == 0 else differ.get(m["name"], golden) for i, m in enumerate(machines)]
+    return {
+        "machines": machines,
+        "mismatches": wrong,
+        "steps": verified["logits"]["steps"],
+        "equal": [[_equal(a, b, wrong) for b in range(len(machines))] for a in range(len(machines))],
+    }
+
+
+def _equal(a: int, b: int, wrong: Sequence[int]) -> bool | None:
+    """None for two that both differ from the board: nobody compared them with each other."""
+    if a == b:
+        return True
+    return None if wrong[a] and wrong[b] else not (wrong[a] or wrong[b])
+
+
+def _provenance(night: Night) -> dict[str, Any]:
+    release = night.of_task("release")
+    manifest: dict[str, Any] = {}
+    try:
+        manifest = read_json(Path(str(release["manifest"])))["predicate"]
+    except (OSError, ValueError, KeyError, TypeError):
+        manifest = {}
+    return {
+        "release": night.release,
+        "signed_by": release.get("signed_by", ""),
+        "parts": release.get("parts", []),
+        "toolchains": manifest.get("toolchains", {}),
+        "artefacts": manifest.get("artefacts", {}),
+    }
+
+
+def judgements_of(history: History, name: str, rules: Regression) -> list[Judgement]:
+    """All nights of a figure, judged."""
+    return judge(name, history.points(name), rules)
