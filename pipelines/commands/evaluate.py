@@ -75,7 +75,7 @@ def show(result: dict[str, Any]) -> None:
         equal = entry["steps"] - entry["differ"]
         print(
             f"greedy tokens, integer path against {entry['with']}: {equal} of {entry['steps']} equal;"
-            f" {entry['differ_although_not_close']} differ with the best two logits {entry['close_below']} or more apart"
+            f" {entry['differ_although_not_close']} differ with the best logits {entry['close_below']} or more apart"
         )
     if "shortlist" in result:
         shares = [entry for entry in result["shortlist"] if "best_of" in entry]

@@ -431,8 +431,8 @@ class Image:
         ):
             if description["files"][name]["bytes"] != size:
                 raise FormatError(f"{folder / DESCRIPTION}: files.{name}.bytes does not agree with {PARAMS}")
-            if (folder / name).stat().st_size != size:
-                raise FormatError(f"{folder / name}: {(folder / name).stat().st_size} bytes, {PARAMS} says {size}")
+            if _size(folder / name) != size:
+                raise FormatError(f"{folder / name}: {_size(folder / name)} bytes, {PARAMS} says {size}")
         if description["files"][PARAMS]["sha256"] != files.sha256_bytes(params):
             raise FormatError(f"{where}: sha256 differs from {DESCRIPTION}")
         image = cls(folder, header, shape, tuple(entries), params, description)
@@ -606,6 +606,13 @@ class Image:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"{path}: {error.strerror or error}") from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror or error}") from error
 

@@ -239,7 +239,7 @@ def make(
     folder.mkdir(parents=True, exist_ok=True)
     saved = folder / "tokenizer.json"
     if not saved.exists():  # an interrupted run goes on with the tokens that it began with
-        files.write_text(saved, vocabulary.train(corpus.training).to_str())
+        files.write_text(saved, vocabulary.train(corpus.training).to_str(pretty=True))
     tokenizer = Tokenizer.from_file(str(saved))
     run = Run(settings, corpus, tokenizer, folder / "run")
     run.train(progress)
