@@ -1,7 +1,7 @@
 """Where Vivado is on this machine, and which version it is.
 
-Looked for in this order: what ``TRITFORGE_VIVADO`` names (the program, a ``settings64.sh``, or ``ssh://user@host/…`` for
-a build host, see ``remote.py``), the PATH, the usual folders of an installation.
+Looked for in this order: what ``TRITFORGE_VIVADO`` names (the program, a ``settings64.sh``, or ``ssh://user@host/…``
+for a build host, see ``remote.py``), the PATH, the usual folders of an installation.
 """
 
 from __future__ import annotations
