@@ -37,7 +37,8 @@ class Connection:
             config=fabric.Config(ssh_config=SSHConfig()),  # the user's ~/.ssh/config must not change what is pinned
             connect_timeout=max(1, round(deadline.at_most(CONNECT_S).remaining())),
             connect_kwargs={
-                "key_filename": str(address.key_file) if address.key_file else None,
+                # Left out, not None, without a key file: Fabric joins it with its own list.
+                **({"key_filename": str(address.key_file)} if address.key_file else {}),
                 "allow_agent": address.key_file is None,
                 "look_for_keys": False,
                 "banner_timeout": deadline.at_most(CONNECT_S).remaining(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import sys
 import time
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from pipelines.commands.context import Context
 from pipelines.commands.lock import nightly_lock
 from pipelines.config.pipeline import Pipeline, PipelineStage
 from pipelines.config.settings import Choice
+from pipelines.engine.provenance import commit_of
 from pipelines.engine.schedule import run_all
 
 BUILDS = ("build-bitstream", "build-runtime", "convert-weights", "release")
@@ -80,7 +82,8 @@ def run(context: Context, board: str = "", model: str = "", pipeline: str = "") 
     with held(nightly_lock(context), "nightly"):
         night = Night(context, board, model, pipeline)
         result = night.run()
-        night.keep(result)
+        if night.worked:
+            night.keep(result)
     night.raise_worst(result)
     return result
 
@@ -114,6 +117,8 @@ class Night:
         self.choice: Choice = context.settings.choose(board or None, model or None)
         self.steps = {stage.name: Step(stage) for stage in self.pipeline.stages}
         self.details: list[dict[str, Any]] = []  # of the engine's stages, for the plan
+        self.worked = False  # whether any stage ran: a night that found everything done is no new record
+        self._record = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{self.pipeline.name}.json"
         self.release_stage = builds.release(context, self.choice.board.name, self.choice.model.name)
 
     # ----------------------------------------------------------------------------------------------- what to do
@@ -229,8 +234,11 @@ class Night:
     def _work(self, name: str) -> None:
         """In a thread of its own, so nothing may be raised."""
         step = self.steps[name]
+        self.worked = True
         started = time.monotonic()
         try:
+            if step.stage.task == "report":
+                self.keep(self._result())  # what a report is about; written again with its own line at the end
             for i, prompt in enumerate(self.pipeline.prompts if step.stage.task == "generate" else [None]):
                 self._run_task(step, prompt, first=i == 0)
                 if step.status != "passed":
@@ -302,9 +310,13 @@ class Night:
             texts += step.document.get("texts", []) if step.stage.task == "generate" else []
         if not release:
             release = self._cached_release()
+        commit = commit_of(self.context.root)
         return {
+            "pipeline": self.pipeline.name,
             "board": self.choice.board.name,
             "model": self.choice.model.name,
+            "commit": f"{commit.name}{'+' if commit.dirty else ''}" if commit is not None else "",
+            "machine": f"{platform.node()} ({platform.machine()}, {os.cpu_count()} cores)",
             "release": release,
             "stages": [step.json() for step in self.steps.values()],
             "texts": texts,
@@ -319,8 +331,7 @@ class Night:
 
     def keep(self, result: Mapping[str, Any]) -> None:
         """The night's own record, which report and history read."""
-        name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        write_json(self.context.state / "nights" / f"{name}-{self.pipeline.name}.json", result)
+        write_json(self.context.state / "nights" / self._record, result)
 
     def raise_worst(self, result: dict[str, Any]) -> None:
         """Raises the error of the stage that decides the exit status, if any that is not optional went wrong."""
