@@ -38,6 +38,7 @@ PART_OF = {
     "tests/vivado": "Vivado stand-in",
     "tests/emulator": "emulated board",
     "tests/boards": "boards",
+    "tests/thread": "emulated board",
 }
 """Which budget a folder of tests draws on; what stands here in no line draws on ``rest``."""
 
