@@ -52,7 +52,7 @@ class Settings:
     seed: int = 1
     threads: int = 1
     save_every_s: float = 120.0
-    validate_every: int = 100
+    validate_every: int = 50
 
     def rate(self, step: int) -> float:
         """Learning rate of ``step`` (0-based) as a fraction of the peak."""
