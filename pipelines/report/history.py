@@ -72,35 +72,39 @@ class History:
 
     def add(self, night: Night) -> bool:
         """Adds or replaces a night. False when it was there as it is."""
-        row = (
-            night.name, night.finished.isoformat(), night.pipeline, night.board, night.model, night.machine,
-            night.commit, night.release, night.status,
-        )  # fmt: skip
-        figures = of_night(night)
         with self._errors(), self._transaction():
-            if self._db.execute("SELECT * FROM night WHERE name = ?", (night.name,)).fetchone() == row and len(
-                figures
-            ) == self._count(night.name):
-                return False
-            self._db.execute("DELETE FROM night WHERE name = ?", (night.name,))
-            self._db.execute(f"INSERT INTO night VALUES ({','.join('?' * len(row))})", row)
-            self._db.executemany("INSERT INTO figure VALUES (?, ?, ?, ?, ?, ?)", _rows(night.name, figures))
-        return True
+            return self._add(night)
 
     def take_in(self, folder: Path) -> list[TritforgeError]:
         """Adds all records of a folder that are not in yet. Returns the faults of those that cannot be read."""
         faults: list[TritforgeError] = []
-        known = {row[0] for row in self._db.execute("SELECT name FROM night")}
         paths = nights(folder)
         newest = paths[-1].stem if paths else ""
-        for path in paths:
-            if path.stem in known and path.stem != newest:  # the newest may have been written again
-                continue
-            try:
-                self.add(read(path))
-            except FormatError as error:
-                faults.append(error)
+        with self._errors(), self._transaction():
+            known = {row[0] for row in self._db.execute("SELECT name FROM night")}
+            for path in paths:
+                if path.stem in known and path.stem != newest:  # the newest may have been written again
+                    continue
+                try:
+                    self._add(read(path))
+                except FormatError as error:
+                    faults.append(error)
         return faults
+
+    def _add(self, night: Night) -> bool:
+        row = (
+            night.name, night.finished.isoformat(), night.pipeline, night.board, night.model, night.machine,
+            night.commit, night.release, night.status,
+        )  # fmt: skip
+        rows = _rows(night.name, of_night(night))
+        if self._db.execute("SELECT * FROM night WHERE name = ?", (night.name,)).fetchone() == row:
+            there = self._db.execute("SELECT * FROM figure WHERE night = ? ORDER BY name", (night.name,)).fetchall()
+            if there == sorted(rows, key=lambda figure: figure[1]):
+                return False
+        self._db.execute("DELETE FROM night WHERE name = ?", (night.name,))
+        self._db.execute(f"INSERT INTO night VALUES ({','.join('?' * len(row))})", row)
+        self._db.executemany("INSERT OR REPLACE INTO figure VALUES (?, ?, ?, ?, ?, ?)", rows)
+        return True
 
     def names(self) -> list[str]:
         with self._errors():

@@ -1,8 +1,9 @@
 """Whether a figure became worse: against the median of its last comparable runs, with a threshold for each in YAML.
 
-A figure is worse when it leaves the median by more than its threshold *and* by more than four times the scatter of
-those runs, so that a noisy figure needs no threshold of its own to be quiet. Scatter is the median absolute deviation
-times 1.4826, which for normal noise is one standard deviation.
+A figure is worse when it leaves the median by more than its threshold *and*, if it varies at all from run to run, by
+more than five times its scatter: noise then needs no threshold of its own. Scatter is the median absolute deviation of
+those runs times 1.4826, which for normal noise is one standard deviation; a few runs that happened to be alike say too
+little, so it is taken as 2 % at least. What is counted, and so does not vary, is held to its threshold alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pipelines.report.figures import more_is_better
 from pipelines.report.history import Point
 
 MAD_TO_SIGMA = 1.4826
-SCATTERS = 4.0
+SCATTERS = 5.0
+LEAST_SCATTER = 0.02  # of the median
 FEWEST_RUNS = 5
 """With fewer runs before it a figure is not judged: their scatter is not known."""
 
@@ -68,8 +70,9 @@ def _judge_one(name: str, point: Point, before: Sequence[Judgement], rules: Regr
         return Judgement(point, "new")
     median = statistics.median(window)
     scatter = MAD_TO_SIGMA * statistics.median(abs(value - median) for value in window)
-    percent = threshold_of(name, rules)
-    allowed = max(abs(median) * percent / 100, SCATTERS * scatter)
+    allowed = abs(median) * threshold_of(name, rules) / 100
+    if scatter > 0:
+        allowed = max(allowed, SCATTERS * scatter, SCATTERS * LEAST_SCATTER * abs(median))
     change = point.figure.value - median
     found = Judgement(
         point, "steady", median, round(100 * change / median, 3) if median else None,

@@ -130,7 +130,7 @@ class _Plot:
         for tick in ticks:
             y = self.y(tick)
             self.add(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            self.text(LEFT - 5, y + 4, f"{tick:g}", "end")
+            self.text(LEFT - 5, y + 4, _short(tick), "end")
 
     def y(self, value: float) -> float:
         return HEIGHT - BOTTOM - (value - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
@@ -156,6 +156,14 @@ class _Plot:
             x += width + 8
         unit = _text(4, 9, self.unit, "start")
         return _document(self.title, self.description, int(y) + 8, [unit, *self._body, *rows])
+
+
+def _short(value: float) -> str:
+    """A tick's number in at most six characters: 460k, 1.25M."""
+    for factor, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor * 10 or (factor > 1e3 and abs(value) >= factor):
+            return f"{value / factor:.4g}{suffix}"
+    return f"{value:.4g}"
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
