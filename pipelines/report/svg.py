@@ -14,7 +14,7 @@ from html import escape
 
 WIDTH = 360
 HEIGHT = 230
-LEFT, RIGHT, TOP, BOTTOM = 42, 10, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 50, 10, 12, 34
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pipelines.base.deadline import Deadline
 
 PAGE_S = 120.0
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--allow-file-access-from-files", "--hide-scrollbars",
-    "--virtual-time-budget=5000", "--proxy-server=127.0.0.1:9", "--mute-audio",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--allow-file-access-from-files",
+    "--hide-scrollbars", "--virtual-time-budget=5000", "--proxy-server=127.0.0.1:9", "--mute-audio",
 )  # fmt: skip
 
 # The page stands in a frame of the wanted width: a window of Chromium's own is never narrower than 500 pixels.
