@@ -112,7 +112,7 @@ def client(cluster: Cluster) -> Iterator[Any]:
                     n_workers=cluster.workers,
                     threads_per_worker=1,
                     processes=False,
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",
                     memory_limit=0,
                 )
             )

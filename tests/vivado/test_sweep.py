@@ -71,7 +71,12 @@ def test_a_scheduler_by_address(run_build: Builder, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setenv("STANDIN_VIVADO_FAULT", "negative_slack:ExtraTimingOpt")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", dashboard_address=None, memory_limit=0
+        n_workers=1,
+        threads_per_worker=2,
+        processes=False,
+        protocol="tcp",
+        dashboard_address="127.0.0.1:0",
+        memory_limit=0,
     ) as cluster:
         assert cluster.scheduler_address.startswith("tcp://")
         chosen = design_with(f"sweep.cluster={{kind: address, address: '{cluster.scheduler_address}'}}")
@@ -110,7 +115,7 @@ def test_batch_system_gets_its_job_description(kind: str, name: str, monkeypatch
     class Pool(distributed.LocalCluster):  # type: ignore[misc]
         def __init__(self, **options: object) -> None:
             asked.update(options)
-            super().__init__(n_workers=0, processes=False, dashboard_address=None)
+            super().__init__(n_workers=0, processes=False, dashboard_address="127.0.0.1:0")
 
         def scale(self, jobs: int) -> None:  # type: ignore[override]
             asked.setdefault("jobs", jobs)  # closing scales to none
