@@ -31,6 +31,7 @@ from pipelines.model.calibration import Calibrator, Tokens
 from pipelines.model.checkpoint import CONFIG, EMBEDDING, FINAL_NORM, Checkpoint, matrix_tensor, norm_tensor
 from pipelines.model.image import ImageWriter, LayerParams, check_shape, norm_as_stored
 from pipelines.model.kernel import Kernel
+from pipelines.model.rounding import rounding_cost
 from pipelines.model.safetensors_file import read_rows
 
 F32 = npt.NDArray[np.float32]
@@ -85,8 +86,11 @@ def convert(
     """Packs the checkpoint in folder ``source`` into the empty folder ``out``.
 
     Returns ``packed_bytes`` (of weights.tfs), ``peak_rss_bytes`` (of this process so far), ``read_s``, ``pack_s``,
-    ``calibrate_s``, ``kernel`` and ``description`` (image.json). Errors: CheckpointError for what is wrong with the
-    checkpoint, DiskFull, ToolTimeout at the deadline; then nothing is left in ``out``.
+    ``calibrate_s``, ``kernel``, ``description`` (image.json), ``perplexity`` (of the calibration tokens, weights as
+    they are and rounded) and ``warning`` (to be shown before a deploy; empty for a model that was trained ternary).
+
+    Errors: CheckpointError for what is wrong with the checkpoint, DiskFull, ToolTimeout at the deadline; then nothing
+    is left in ``out``.
 
     ``read_s`` is what reading the same tensors alone takes, measured just before with the file cache in the state that
     the packing meets: after one reading that is not timed.
@@ -103,6 +107,8 @@ def convert(
     run = _Conversion(checkpoint, shape, settings, tokens, loops, deadline, times, progress)
     with files.disk_errors(str(out)), ImageWriter(out, shape, settings.max_transfer_bytes) as writer:
         description = run.write(writer)
+        # Random tokens tell nothing about a model, and random weights are no ternary model anyway.
+        cost = None if settings.calibration_text is None else rounding_cost(checkpoint, tokens.ids, deadline)
     return {
         "packed_bytes": description["files"]["weights.tfs"]["bytes"],
         "peak_rss_bytes": peak_rss_bytes(),
@@ -110,6 +116,8 @@ def convert(
         "pack_s": times.pack,
         "calibrate_s": times.calibrate,
         "kernel": loops.name,
+        "perplexity": None if cost is None else {"plain": round(cost.plain, 2), "ternary": round(cost.rounded, 2)},
+        "warning": "" if cost is None else cost.warning,
         "description": description,
     }
 

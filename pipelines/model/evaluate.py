@@ -25,7 +25,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import ConfigError, ToolTimeout
 from pipelines.golden import ternary
 from pipelines.golden.forward import Forward, GoldenModel
-from pipelines.model import quantise
+from pipelines.model import quantise, rounding
 from pipelines.model.bigram import FILE as BIGRAMS
 from pipelines.model.bigram import BigramTable
 from pipelines.model.checkpoint import Architecture, Checkpoint
@@ -41,7 +41,6 @@ TWIN = "twin"  # folder inside a checkpoint's folder: the same shape and steps, 
 HEAD_PLANES = (1, 2, 3)
 SHORTLISTS = (1, 4, 16, 64, 256)
 CONFIDENCE = 1.959964  # standard errors of a two-sided 95 % interval
-WARN_RATIO = 2.0  # ternary perplexity over that of the weights not rounded, beyond which a model is no ternary model
 PROCESSES = 2
 LARGE = 50_000_000  # parameters; beyond, only LARGE_TOKENS tokens are evaluated, one part at a time
 LARGE_TOKENS = 4096
@@ -237,16 +236,11 @@ def parameters(a: Architecture) -> int:
 
 
 def warning(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What to say before such a model is deployed; empty if its ternary form is no worse than the unrounded one."""
+    """What to say before such a model is deployed; empty if its ternary form is not far worse."""
     found = {row["name"]: row["perplexity"] for row in rows}
     plain = found.get("not rounded", found.get("latent weights, not rounded"))
     rounded = found.get("rounded: absmean", found.get("ternary, head fp16"))
-    if plain is None or rounded is None or rounded <= WARN_RATIO * plain:
-        return ""
-    return (
-        f"rounded to ternary its perplexity is {rounded:,.2f}, against {plain:,.2f} without rounding:"
-        " this model was not trained ternary and will not write sense on the board"
-    )
+    return "" if plain is None or rounded is None else rounding.warning(plain, rounded)
 
 
 def _parts(subject: Subject) -> list[Part]:
@@ -284,12 +278,12 @@ def _float_parts(checkpoint: Checkpoint, ids: I32, prefix: str) -> list[Part]:
         ("rounded: least squares", quantise.least_squares),
     )
     base = prefix + roundings[0][0]
-    return [partial(_rounded, checkpoint, ids, prefix + name, rounding, base) for name, rounding in roundings]
+    return [partial(_rounded, checkpoint, ids, prefix + name, by, base) for name, by in roundings]
 
 
-def _rounded(checkpoint: Checkpoint, ids: I32, name: str, rounding: Rounding | None, base: str) -> Found:
-    twin = Twin.load(checkpoint, rounding=rounding, int8_activations=rounding is not None)
-    return Found([Row(name, losses(hidden(twin, ids), twin.head, ids), base if rounding else "")])
+def _rounded(checkpoint: Checkpoint, ids: I32, name: str, by: Rounding | None, base: str) -> Found:
+    twin = Twin.load(checkpoint, rounding=by, int8_activations=by is not None)
+    return Found([Row(name, losses(hidden(twin, ids), twin.head, ids), base if by else "")])
 
 
 def hidden(twin: Twin, ids: I32, attention: Attention = "softmax") -> F32:

@@ -20,6 +20,7 @@ from pipelines.model import convert, evaluate, inspection
 from pipelines.model.bigram import BigramTable
 from pipelines.model.checkpoint import Checkpoint
 from pipelines.model.image import PACKED_FILES, Image
+from pipelines.model.rounding import rounding_cost
 
 TINY = Path(__file__).parents[2] / "models" / "tiny"
 CONTEXT, PLANES, WINDOWS = 256, 3, 4
@@ -108,6 +109,20 @@ def test_a_twin_does_not_survive_rounding(subject: evaluate.Subject) -> None:
     described = evaluate.describe(rows, {})
     assert described[1]["ratio"] > 2
     assert "not trained ternary" in evaluate.warning(described)
+
+
+def test_conversion_judges_whether_a_model_was_trained_ternary(tmp_path: Path) -> None:
+    cost = rounding_cost(Checkpoint.open(TINY / "twin"), _ids(144), Deadline.after(60))
+    assert "not trained ternary" in cost.warning
+    settings = convert.Settings(model="tiny", context=CONTEXT, calibration_text=TINY / "calibration.txt")
+    result = convert.convert(TINY, tmp_path, settings=settings, deadline=Deadline.after(60))
+    assert result["warning"] == ""
+    assert result["perplexity"]["ternary"] < result["perplexity"]["plain"]
+
+
+def _ids(count: int) -> np.ndarray:
+    tokenizer = Tokenizer.from_file(str(TINY / "tokenizer.json"))
+    return np.array(tokenizer.encode((TINY / "calibration.txt").read_text()).ids[:count])
 
 
 def test_a_ternary_model_is_not_warned_about(subject: evaluate.Subject) -> None:
