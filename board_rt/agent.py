@@ -202,8 +202,8 @@ class Session:
         def chunks():
             pieces = first
             while True:
+                left[0] -= sum(len(piece) for piece in pieces)  # a frame at a time: what is left is still to come
                 for piece in pieces:
-                    left[0] -= len(piece)
                     yield piece
                 if left[0] <= 0:
                     return

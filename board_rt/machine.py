@@ -24,6 +24,8 @@ class Machine:
         model = os.path.join(folder, "bitstream", "libtritforge_model.so")
         self.backend = backend or ("rtl" if os.path.exists(rtl) else "mmio")
         self.pl = None
+        # Tests with circuits that hang need not wait as long as a full-size model in an emulator may take.
+        deadline_ms = deadline_ms or int(os.environ.get("TRITFORGE_PL_DEADLINE_MS", "0")) or None
         options = {"context": context, "deadline_ms": deadline_ms, "threads": os.cpu_count() or 1}
         if self.backend == "rtl":
             options["pl_library"] = rtl
@@ -34,7 +36,7 @@ class Machine:
         elif self.backend == "mmio":
             from board_rt.pl import Pl  # loads the bitstream and allocates: only on a board with a fabric
 
-            self.pl = Pl(folder)
+            self.pl = Pl(folder, context)
             options["mmio"] = self.pl.mmio
         library = os.path.join(folder, "runtime", "libtritforge.so")
         try:

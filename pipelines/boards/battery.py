@@ -1,4 +1,4 @@
-"""The fixed battery of prompts that ``verify`` compares at every step, and its steps whose every word is compared."""
+"""The fixed battery of prompts that ``verify`` compares at every step."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ class Run:
 @dataclass(frozen=True)
 class Battery:
     sequences: tuple[Run, ...]
-    circuit_steps: tuple[tuple[int, int], ...]
-    """(sequence, step) whose trace points are all compared, the circuits' words among them."""
 
     @property
     def steps(self) -> int:
@@ -46,8 +44,8 @@ def battery(
 ) -> Battery:
     """The battery for a model. ``steps`` cuts it to so many in all (a full-size model in an emulator is slow).
 
-    One step of a model passes every row of every matrix through the circuits; its first, a middle and its last step of
-    the longest prompt see attention over 1, some and all positions.
+    Each step of a model passes every row of every matrix through the circuits; the longest prompt sees attention over 1
+    to 40 positions.
     """
     from tokenizers import Tokenizer
 
@@ -61,5 +59,4 @@ def battery(
         left -= count
         ids = (bos, *encoder.encode(text, add_special_tokens=False).ids)[:count]
         sequences.append(Run(ids, count))
-    last = sequences[0].steps - 1
-    return Battery(tuple(sequences), tuple((0, step) for step in sorted({0, last // 2, last})))
+    return Battery(tuple(sequences))

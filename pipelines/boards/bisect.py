@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.boards.battery import Battery
-from pipelines.boards.compare import ATTENTION_POINT, MATVEC_POINTS, ORDER, Answers, differing
+from pipelines.boards.compare import ATTENTION_POINT, MATVEC_POINTS, Answers, differing, order_of
 from pipelines.boards.reference import Key, expected
 from pipelines.golden.formats import HEAD_DIM, port_rows
 from pipelines.golden.forward import GoldenModel
@@ -129,7 +129,7 @@ class Bisector:
         answers = run({"data": [[number, step]], **options})
         golden = expected(self.model, tokens, data=[step]).data[step]
         seen = answers.data.get((number, step), {})
-        for key in sorted(golden, key=_order):
+        for key in sorted(golden, key=order_of):
             ours = seen.get(key)
             if ours is None or differing(ours, golden[key]).size:
                 found = ours if ours is not None and ours.shape == golden[key].shape else np.zeros_like(golden[key])
@@ -185,14 +185,6 @@ class Bisector:
             head, element = divmod(index, HEAD_DIM + 1)
             return f"head {head}, " + (f"numerator {element}" if element < HEAD_DIM else "sum of p")
         return f"element {index}"
-
-
-def _order(key: Key) -> tuple[int, int]:
-    """The order of computation: what is before the layers, each layer, what is behind them."""
-    layer, point = key
-    if layer >= 0:
-        return layer, ORDER[point]
-    return (-1 if point == "embedding" else 1 << 20), ORDER[point]
 
 
 def _word(array: npt.NDArray[Any], index: int) -> str:

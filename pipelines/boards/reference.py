@@ -21,6 +21,7 @@ from pipelines.golden.formats import MATRICES
 from pipelines.golden.forward import Forward, GoldenLayer, GoldenModel
 from pipelines.model import calibration, convert
 from pipelines.model.checkpoint import EMBEDDING, FINAL_NORM, Checkpoint, matrix_tensor, norm_tensor
+from pipelines.model.image import norm_as_stored
 
 Key = tuple[int, str]
 """(layer, trace point); layer -1 outside the layers."""
@@ -44,7 +45,7 @@ def golden_from_checkpoint(folder: Path, settings: convert.Settings) -> GoldenMo
         scales: dict[str, np.float32] = {}
         for name in MATRICES:
             codes[name], scales[name] = ternary.ternarise(checkpoint.read(matrix_tensor(number, name)))
-        norms = {name: checkpoint.read(norm_tensor(number, name)).astype(np.float32) for name in a.norms()}
+        norms = {name: _norm(checkpoint, norm_tensor(number, name)) for name in a.norms()}
         unknown = np.ones(shape.heads, dtype=np.float32)
         layer = GoldenLayer(
             codes, scales, norms["input"], norms["post"], norms["inner_attn"], norms["ffn"], unknown, unknown
@@ -66,10 +67,15 @@ def golden_from_checkpoint(folder: Path, settings: convert.Settings) -> GoldenMo
         shape=shape,
         embedding=embedding,
         layers=tuple(layers),
-        final_norm=checkpoint.read(FINAL_NORM).astype(np.float32),
+        final_norm=_norm(checkpoint, FINAL_NORM),
         head_codes=np.concatenate(planes),
         head_scales=np.array(head_scales, dtype=np.float32),
     )
+
+
+def _norm(checkpoint: Checkpoint, tensor: str) -> F32:
+    """Norm weights as the format defines them: what is below 2**-30 is zero."""
+    return norm_as_stored(checkpoint.read(tensor).astype(np.float32), tensor)
 
 
 @dataclass

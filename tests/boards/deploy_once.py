@@ -1,7 +1,7 @@
 """A deploy as a process of its own, for tests that end it: ``deploy_once.py SPEC PHASE ACTION``.
 
-SPEC is a pickle of (board, address, release folder, known hosts). At PHASE the process does ACTION: ``kill`` ends itself
-as ``kill -9`` does, ``wait`` stays in that phase until it is ended, ``none`` does nothing.
+SPEC is a pickle of (board, address, release folder, known hosts). At PHASE the process does ACTION: ``kill`` ends
+itself as ``kill -9`` does, ``wait`` stays in that phase until it is ended, ``none`` does nothing.
 """
 
 from __future__ import annotations
