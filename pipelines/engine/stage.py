@@ -20,6 +20,8 @@ from pipelines.engine.store import Artefact
 STAGE_FORMAT = 1
 """Part of every key: raise it when the same inputs would have to make something else."""
 
+SHOWN_CHARACTERS = 60  # of a value in a reason; a tool's banner can be a page
+
 
 @dataclass(frozen=True)
 class Build:
@@ -99,7 +101,9 @@ def difference(before: Inputs, now: Inputs) -> str:
 
 
 def _short(kind: str, text: str) -> str:
-    return text[:12] if kind in ("file", "artefact") else text
+    if kind in ("file", "artefact"):
+        return text[:12]
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
