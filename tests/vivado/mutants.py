@@ -436,6 +436,7 @@ HARMLESS: tuple[tuple[str, str], ...] = (
     ),
     (r"(clock_and_reset|create_shell|control_bus)  =>  create_", "these cells are connected later; any order will do"),
     (r"connect_clocks_and_resets  =>  assign_addresses", "neither needs the other; both come before validation"),
+    (r"write_reports  =>  write_platform", "both read the finished run; any order will do"),
     (r"set (resets|clocked) \{\}  =>  \(deleted\)", "lappend makes the list when it is not there"),
     (r"set config \{\}  =>  \(deleted\)", "lappend makes the list when it is not there"),
 )

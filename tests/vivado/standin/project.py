@@ -143,6 +143,8 @@ class Project:
             raise TclError(f"[Common 17-70] Run '{name}' was launched already; it needs reset_run first")
         if not self.top or self.wrapper is None or not self.generated:
             raise TclError("[Project 1-40] there is no top module with a generated block design")
+        if self.wrapper.resolve() not in self.sources:
+            raise TclError(f"[filemgmt 20-741] the wrapper {self.wrapper.name} is not among the sources of the project")
         if not self.order_known:
             raise TclError("[filemgmt 20-730] the compile order was not updated after the wrapper was added")
         if self.top != self.wrapper.stem:
