@@ -211,7 +211,7 @@ module tritforge_attention #(
   end
   assign q_read = q_mem[word_q];
 
-  // A ring in distributed RAM, written every cycle and read Delay cycles later, is a delay line in fewer LUTs than shift
+  // A ring in distributed RAM, written every cycle and read Delay cycles later: a delay line in fewer LUTs than shift
   // registers take.
   logic [63:0]      v_ring [0:15];
   logic [3:0]       v_ring_q;  // free-running write address
@@ -377,12 +377,16 @@ module tritforge_attention #(
 
   logic [ProbBits-1:0]  exp_rom [0:tritforge_pkg::EXP_TABLE_ENTRIES-1];
 
-  initial begin
-    for (int unsigned d = 0; d < tritforge_pkg::EXP_TABLE_ENTRIES; d++) begin
-      if (ProbBits == 15) begin
-        exp_rom[d] = ProbBits'(tritforge_pkg::exp_15(d[7:0]));
-      end else begin
-        exp_rom[d] = ProbBits'(tritforge_pkg::exp_13(d[7:0]));
+  if (ProbBits == 15) begin : gen_rom_15
+    initial begin
+      for (int unsigned d = 0; d < tritforge_pkg::EXP_TABLE_ENTRIES; d++) begin
+        exp_rom[d] = tritforge_pkg::exp_15(d[7:0]);
+      end
+    end
+  end else begin : gen_rom_13
+    initial begin
+      for (int unsigned d = 0; d < tritforge_pkg::EXP_TABLE_ENTRIES; d++) begin
+        exp_rom[d] = tritforge_pkg::exp_13(d[7:0]);
       end
     end
   end

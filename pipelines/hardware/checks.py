@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pipelines.base.errors import MismatchError
 from pipelines.golden import formats
 from pipelines.golden.float32 import I8
-from pipelines.golden.formats import TRIT_CODES, MatvecHeader
+from pipelines.golden.formats import TRIT_CODES, AttentionHeader, MatvecHeader
 from pipelines.hardware.bench import FULL_SPEED, Bench, Drive, Outcome
 from pipelines.hardware.streams import Group, Head, attention_transfer, matvec_transfer
 
@@ -74,6 +74,18 @@ def expect_error(outcome: Outcome, stream: U64, answer: U64, error: str, word: i
     if outcome.words.size >= max(1, answer.size) or (outcome.words != answer[: outcome.words.size]).any():
         raise MismatchError(f"{what}: {outcome.words.size} words came out that are not a part of the right answer")
     _honest(outcome, what)
+
+
+@dataclass(frozen=True)
+class AttentionBuild:
+    """Parameters of the engine that a bench holds."""
+
+    head_dim: int = formats.HEAD_DIM
+    positions: int = formats.MAX_CONTEXT_BOARD
+
+    @property
+    def bits(self) -> int:
+        return formats.probability_bits(self.positions)
 
 
 # ---------------------------------------------------------------- matrix engine
@@ -280,6 +292,44 @@ def expect_error_tlast(outcome: Outcome, stream: U64, answer: U64, word: int) ->
     _honest(outcome, what)
 
 
+def _started(bench: Bench, header: int, words: int, what: str) -> None:
+    """A right header and some words behind it: no error, no answer yet."""
+    stream = np.full(1 + words, 0x7979_7979_7979_7979, dtype=np.uint64)
+    stream[0] = header
+    outcome = bench.run([stream], last=np.zeros(stream.size, dtype=np.bool_))
+    _same(f"{what}: errors", outcome.errors, ())
+    _same(f"{what}: words taken", outcome.counts["words_in"], stream.size)
+
+
+def _refused(bench: Bench, header: int, flipped: int, what: str) -> None:
+    """The header with these bits flipped: an error, whichever comes first."""
+    outcome = bench.run([np.array([header ^ flipped], dtype=np.uint64)], last=np.zeros(1, dtype=np.bool_))
+    if len(outcome.errors) != 1 or outcome.error_word != 0:
+        raise MismatchError(f"{what}: errors {outcome.errors} at word {outcome.error_word}")
+
+
+def matvec_headers(bench: Bench) -> None:
+    """Headers of all sizes are taken, and refused with any bit flipped: the check byte over every bit of the header."""
+    random = np.random.default_rng(16)
+    for _ in range(150):
+        header = MatvecHeader(
+            int(random.integers(1, formats.MAX_ROWS + 1)), int(random.integers(1, 4097)), load_x=True
+        ).encode()
+        _started(bench, header, 3, f"header {header:#018x}")
+        _refused(bench, header, 1 << int(random.integers(64)), f"header {header:#018x}")
+
+
+def attention_headers(bench: Bench, build: AttentionBuild) -> None:
+    """Headers of all T and m are taken, and refused with any bit flipped."""
+    random = np.random.default_rng(28)
+    for _ in range(150):
+        header = AttentionHeader(
+            int(random.integers(1, build.positions + 1)), int(random.integers(0, formats.M_MAX + 1)), build.head_dim
+        ).encode()
+        _started(bench, header, 3, f"header {header:#018x}")
+        _refused(bench, header, 1 << int(random.integers(64)), f"header {header:#018x}")
+
+
 def matvec_error_sends_earlier_rows(bench: Bench) -> None:
     """Rows finished before the error go out in whole beats; the row with the error and all after it do not."""
     random = np.random.default_rng(13)
@@ -317,18 +367,6 @@ def matvec_abort(bench: Bench) -> None:
 
 
 # ---------------------------------------------------------------- attention engine
-
-
-@dataclass(frozen=True)
-class AttentionBuild:
-    """Parameters of the engine that a bench holds."""
-
-    head_dim: int = formats.HEAD_DIM
-    positions: int = formats.MAX_CONTEXT_BOARD
-
-    @property
-    def bits(self) -> int:
-        return formats.probability_bits(self.positions)
 
 
 def random_head(random: np.random.Generator, build: AttentionBuild, positions: int, m: int | None = None) -> Head:
@@ -523,6 +561,7 @@ MATVEC_CHECKS: dict[str, Check] = {
     "pressure": matvec_pressure,
     "stall_in": matvec_stall_in,
     "throughput": matvec_throughput,
+    "headers": matvec_headers,
     "errors": matvec_errors,
     "earlier_rows": matvec_error_sends_earlier_rows,
     "independent": matvec_transfers_independent,
@@ -536,6 +575,7 @@ ATTENTION_CHECKS: dict[str, Callable[[Bench, AttentionBuild], None]] = {
     "table": attention_table,
     "gaps": attention_gaps,
     "stalls": attention_stalls,
+    "headers": attention_headers,
     "errors": attention_errors,
     "abort": attention_abort,
 }

@@ -186,9 +186,12 @@ def run_token(
         return Token(traced, counters, cycles, cpu_s, native.complaint())
 
 
-def check_token(token: Token, image: Image, keys: I8, values: I8) -> Check:
-    """Every result word of the token against the golden model, from the inputs that the circuits were given."""
-    check = Check()
+def check_token(token: Token, image: Image, keys: I8, values: I8, check: Check | None = None) -> Check:
+    """Every result word of the token against the golden model, from the inputs that the circuits were given.
+
+    Adds to ``check`` where one is given.
+    """
+    check = check or Check()
     shape = image.shape
     for layer in range(shape.layers + 1):
         for group in formats.GROUPS:
