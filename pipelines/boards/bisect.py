@@ -82,9 +82,9 @@ class Bisector:
     image_right: Callable[[], str]
     """Empty, or what of the packed image is not what the checkpoint gives."""
 
-    def find(self, first_sequence: int) -> Finding | None:
+    def find(self) -> Finding | None:
         """The first wrong word, or None when everything was right this time."""
-        located = self._locate(self.run, {}, first_sequence)
+        located = self._locate(self.run, {})
         if located is None:
             return None
         sequence, step, token, key, ours, golden = located
@@ -109,7 +109,7 @@ class Bisector:
         )
 
     def _locate(
-        self, run: RunBoard, options: Mapping[str, Any], last_sequence: int
+        self, run: RunBoard, options: Mapping[str, Any]
     ) -> tuple[int, int, int, Key, npt.NDArray[Any], npt.NDArray[Any]] | None:
         """(sequence, step, token, point, the machine's array, the golden one) of the first difference."""
         runs = self.battery.sequences

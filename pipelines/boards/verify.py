@@ -177,7 +177,7 @@ def verify(
             model, battery, run, here, [name for name in ("model", "host") if name != facts.get("backend")],
             weights_intact=lambda: _damaged(session, release),
             image_right=lambda: image_difference(image, model),
-        ).find(comparison.first.sequence if comparison.first else 0)  # fmt: skip
+        ).find()  # fmt: skip
     raise MismatchError(_sentence(board.name, result), hint=_hint(result), result=result.json())
 
 

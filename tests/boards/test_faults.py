@@ -130,7 +130,7 @@ def test_broken_circuits_are_not_made_current(
     [
         ("wrong_word@matvec1:30", "qkv_acc o_acc gate_up_acc down_acc head_acc", "circuit"),
         ("wrong_word@attention0:9", "attn_acc", "circuit"),
-        ("lost_x@matvec0:20", "qkv_acc o_acc gate_up_acc down_acc head_acc", "circuit"),
+        ("wrong_input@matvec0:20", "qkv_acc o_acc gate_up_acc down_acc head_acc", "circuit"),
     ],
 )
 def test_verify_names_the_word(
