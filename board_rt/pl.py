@@ -1,4 +1,4 @@
-"""The programmable logic of a real board: bitstream loaded, clock set and read back, registers and buffers handed to C."""
+"""The logic of a real board: bitstream loaded, clock set and read back, registers and buffers handed to C."""
 
 import ctypes
 import os

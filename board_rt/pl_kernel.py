@@ -1,4 +1,4 @@
-"""A board without pynq: fpga_manager loads the bitstream, zocl gives contiguous memory, /dev/mem the clock's registers."""
+"""A board without pynq: fpga_manager loads the bitstream, zocl allocates, /dev/mem has the registers."""
 
 import ctypes
 import fcntl
@@ -30,7 +30,8 @@ def _iowr(number, size):
     return 3 << 30 | size << 16 | ord("d") << 8 | 0x40 + number
 
 
-# zocl: CREATE_BO {u64 size, u32 handle, u32 flags}, MAP_BO {u32 handle, u32 pad, u64 offset}, INFO_BO {u32, u32, u64, u64}
+# zocl: CREATE_BO {u64 size, u32 handle, u32 flags}, MAP_BO {u32 handle, u32 pad, u64 offset},
+# INFO_BO {u32 handle, u32 flags, u64 size, u64 physical address}
 CREATE_BO, MAP_BO, INFO_BO = _iowr(0, 16), _iowr(3, 16), _iowr(5, 24)
 FLAG_COHERENT, FLAG_CMA = 1 << 27, 1 << 28
 
@@ -120,7 +121,7 @@ class KernelSide:
         mmio.drm_fd = self._drm
 
     def close(self):
-        """The kernel frees the buffers with the descriptor; mappings end with the process, since C may still hold them."""
+        """The kernel frees the buffers with the descriptor; mappings last as long as the process."""
         if self._drm >= 0:
             os.close(self._drm)
         self._drm = -1

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from board_rt.faults import Fault
 from board_rt.pl import Pl
 from board_rt.pl_kernel import KernelSide, clock_divisors
 from board_rt.runtime import PlTimeout, Runtime, memory_plan
-from tests.native import images
 from tests.native.conftest import ROOT, test_program
 from tests.native.test_machines import assert_same_bits
 

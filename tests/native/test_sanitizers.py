@@ -1,4 +1,4 @@
-"""No undefined behaviour, no bad access, no race: the runtime under ASan, UBSan and TSan, and a fuzzer on the loader."""
+"""No undefined behaviour, no bad access, no race: ASan, UBSan and TSan, and a fuzzer on the loader."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Overlay:
         if "XILINX_XRT" not in os.environ:
             raise RuntimeError("No Devices Found")
         if not os.path.isabs(bitfile_name) or not os.path.exists(bitfile_name):
-            raise IOError("Bitstream file {} does not exist.".format(bitfile_name))
+            raise OSError(f"Bitstream file {bitfile_name} does not exist.")
         if not os.path.exists(os.path.splitext(bitfile_name)[0] + ".hwh"):
             raise RuntimeError("Unable to find metadata for bitstream")
         if download:
@@ -61,7 +61,7 @@ class _ClocksMeta(type):
 
     def __setattr__(cls, name, value):
         if name != "fclk0_mhz":
-            raise AttributeError("Clocks has no {}".format(name))
+            raise AttributeError(f"Clocks has no {name}")
         type.__setattr__(cls, name, value)
 
 
