@@ -1,0 +1,117 @@
+"""Pages written from the code are up to date, links lead somewhere, and templates are what their tools can read."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_is_what_the_code_says() -> None:
+    made = generator().pages()
+    for name, text in made.items():
+        written = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+        assert written == text, f"docs/reference/{name} is out of date: run python docs/generate.py"
+    assert {path.name for path in (ROOT / "docs" / "reference").iterdir()} == set(made)
+
+
+def test_every_task_is_described() -> None:
+    import tasks
+
+    text = (ROOT / "docs" / "reference" / "tasks.md").read_text(encoding="utf-8")
+    results = (ROOT / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
+    for task in tasks.namespace.tasks.values():
+        assert f"### {task.name}\n" in text and f"## {task.name}\n" in results
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{page.name}: {link}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tasks_and_flags_in_the_pages_exist(page: Path) -> None:
+    import tasks
+
+    flags = {task.name: {f"--{a.name}" for a in task.get_arguments()} for task in tasks.namespace.tasks.values()}
+    text = page.read_text(encoding="utf-8")
+    for name, rest in re.findall(r"(?:\./inv|invoke) ([a-z][a-z-]+)((?: +[^`\n#|&;]+)?)", text):
+        if name not in flags and not re.search(rf"\./inv {name}", text):
+            continue  # prose about the tool 'invoke'
+        assert name in flags, f"{page.name}: there is no task '{name}'"
+        for flag in re.findall(r"(?<=\s)--[a-z][a-z-]*", rest):
+            assert flag in flags[name] | {"--help"}, f"{page.name}: '{name}' has no {flag}"
+
+
+def test_templates_can_be_read() -> None:
+    folder = ROOT / "docs" / "ci"
+    github = yaml.safe_load((folder / "github.yml").read_text())
+    assert any("./inv nightly" in step.get("run", "") for step in github["jobs"]["nightly"]["steps"])
+    assert yaml.safe_load((folder / "gitlab.yml").read_text())["nightly"]["script"] == ["./inv nightly"]
+    for name, section in (("tritforge.service", "Service"), ("tritforge.timer", "Timer")):
+        unit = configparser.ConfigParser(interpolation=None, strict=False)
+        unit.optionxform = str  # type: ignore[assignment,method-assign]
+        unit.read(folder / name)
+        assert section in unit
+    lines = [line for line in (folder / "crontab").read_text().splitlines() if line and line[0].isdigit()]
+    assert len(lines) == 1 and len(lines[0].split(maxsplit=5)) == 6
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes_tasks_and_flags(tmp_path: Path) -> None:
+    inv = tmp_path / "inv"
+    inv.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "tasks.py"}" "$@"\n')
+    inv.chmod(0o755)
+    script = """
+        source "$1/docs/completion/inv.bash"
+        ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tritforge_inv "$1" "${@: -1}" ""; echo "${COMPREPLY[@]}"; }
+        ask "$2" gen
+        ask "$2" deploy --bo
+    """
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", str(ROOT), str(inv)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines() == ["generate", "--board"]
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [(["nigthly"], "did you mean 'nightly'"), (["deploy", "--bord=x"], "did you mean '--board'")],
+)
+def test_mistyped_names_get_the_nearest_one(words: list[str], wanted: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tasks.py"), *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2 and wanted in done.stderr
