@@ -5,6 +5,7 @@ There is no shell in between, so nothing that comes from data (a path, a prompt,
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -15,9 +16,10 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from pipelines.base.deadline import Deadline
@@ -161,33 +163,35 @@ def run_tool(
     sink = _Sink(log, on_line)
     sink.note(f"$ {quoted(arguments)}" + (f"    # in {cwd}" if cwd else ""))
     started = time.monotonic()
-    try:
-        process = subprocess.Popen(
-            arguments,
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        sink.close()
-        raise _start_error(arguments[0], cwd, error, hint, log) from error
-    with _running_lock:
-        _running.add(process)
     stdout, stderr = _Tail(), _Tail()
-    threads = [
-        threading.Thread(target=_pump, args=(process.stdout, stdout, sink), daemon=True),
-        threading.Thread(target=_pump, args=(process.stderr, stderr, sink), daemon=True),
-    ]
-    if stdin is not None:
-        threads.append(threading.Thread(target=_feed, args=(process, stdin), daemon=True))
     timed_out = False
+    process: subprocess.Popen[str] | None = None
     try:
+        try:
+            # Ctrl-C between the start of the program and the line that notes it would leave it running for ever.
+            with _interrupts_deferred():
+                process = subprocess.Popen(
+                    arguments,
+                    cwd=cwd,
+                    env=environment,
+                    stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
+                    start_new_session=True,
+                )
+                with _running_lock:
+                    _running.add(process)
+        except OSError as error:
+            raise _start_error(arguments[0], cwd, error, hint, log) from error
+        threads = [
+            threading.Thread(target=_pump, args=(process.stdout, stdout, sink), daemon=True),
+            threading.Thread(target=_pump, args=(process.stderr, stderr, sink), daemon=True),
+        ]
+        if stdin is not None:
+            threads.append(threading.Thread(target=_feed, args=(process, stdin), daemon=True))
         for thread in threads:
             thread.start()
         try:
@@ -200,9 +204,10 @@ def run_tool(
             thread.join(timeout=max(0.0, end - time.monotonic()))
     finally:
         # Also on KeyboardInterrupt: nothing of the group survives, whether the program itself ended or not.
-        _end_group(process)
-        with _running_lock:
-            _running.discard(process)
+        if process is not None:
+            _end_group(process)
+            with _running_lock:
+                _running.discard(process)
         sink.close()
     result = ToolResult(
         tuple(arguments), process.returncode, stdout.text(), stderr.text(), time.monotonic() - started, log
@@ -218,6 +223,28 @@ def run_tool(
     if check and result.status != 0:
         raise _failure(result, sink, hint)
     return result
+
+
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """SIGINT and SIGTERM take effect at the end of the body. Only the main thread is ever interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    came: list[tuple[int, FrameType | None]] = []
+    handlers = {number: signal.signal(number, lambda n, frame: came.append((n, frame))) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for n, frame in came[:1]:
+        handler = handlers[signal.Signals(n)]
+        if callable(handler):
+            handler(n, frame)
+        elif handler == signal.SIG_DFL:
+            signal.raise_signal(n)
 
 
 class _Tail:

@@ -66,7 +66,7 @@ def test_no_shell_string() -> None:
 
 
 def test_first_error_and_last_lines(tmp_path: Path) -> None:
-    script = "echo start; echo 'a.c:3:1: error: the first' >&2; for i in $(seq 40); do echo line $i; done; exit 4"
+    script = "echo start; echo 'a.c:3:1: error: the first'; for i in $(seq 40); do echo line $i; done; exit 4"
     with pytest.raises(ToolFailed) as caught:
         run_tool(["sh", "-c", script], deadline=soon(), log=tmp_path / "log")
     message = caught.value.message
@@ -169,6 +169,23 @@ def test_interrupt_ends_the_group_and_raises(tmp_path: Path) -> None:
     os.kill(child, signal.SIGINT)
     os.waitpid(child, 0)
     wait_dead(int(note.read_text()))
+
+
+def test_an_interrupt_during_the_start_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after the program began to run and before anybody could note that it does."""
+    started: list[int] = []
+    start = command.subprocess.Popen
+
+    def interrupted(*arguments: object, **options: object) -> object:
+        process = start(*arguments, **options)  # type: ignore[call-overload]
+        started.append(process.pid)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(command.subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_tool(["sleep", "60"], deadline=soon(50))
+    wait_dead(started[0])
 
 
 def test_stopping_all_tools_ends_them_and_starts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
