@@ -376,6 +376,4 @@ class Session:
         child.stdout.close()
 
 
-COMMANDS = {
-    name[len("do_") :]: getattr(Session, name) for name in dir(Session) if name.startswith("do_")
-}
+COMMANDS = {name[len("do_") :]: getattr(Session, name) for name in dir(Session) if name.startswith("do_")}

@@ -1,0 +1,115 @@
+"""The emulated board itself: its initrd, its start by two at once, a boot that hangs, power cuts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.base import errors
+from pipelines.base.deadline import Deadline
+from pipelines.boards import emulator as emulator_module
+from pipelines.boards import initrd
+from pipelines.boards.access import Address
+from pipelines.boards.connection import Connection
+from pipelines.boards.emulator import Emulator, Endpoint
+from pipelines.config.settings import ROOT
+
+IMAGES = ROOT / ".tritforge" / "images"  # shared with the checkout's own board: built once
+
+
+def test_an_archive_is_the_same_bytes_each_time_and_laid_out_as_newc() -> None:
+    entries = {"b": initrd.file(b"two"), "a": initrd.folder(), "a/c": initrd.file(b"", 0o600)}
+    data = initrd.archive(entries)
+    assert data == initrd.archive(dict(reversed(entries.items())))
+    assert len(data) % 512 == 0
+    names, at = [], 0
+    while True:
+        assert data[at : at + 6] == b"070701"
+        fields = [int(data[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
+        name = data[at + 110 : at + 110 + fields[11] - 1].decode()
+        if name == "TRAILER!!!":
+            break
+        names.append((name, fields[1], fields[6]))
+        at += -(-(110 + fields[11]) // 4) * 4
+        at += -(-fields[6] // 4) * 4
+    assert names == [("a", stat.S_IFDIR | 0o755, 0), ("a/c", stat.S_IFREG | 0o600, 0), ("b", stat.S_IFREG | 0o644, 3)]
+
+
+def test_modules_come_after_what_they_depend_on(tmp_path: Path) -> None:
+    for name, depends in (("ext4", "mbcache,jbd2"), ("jbd2", ""), ("mbcache", "built-in"), ("virtio-rng", "")):
+        (tmp_path / f"{name}.ko").write_bytes(b"ELF\0depends=" + depends.encode() + b"\0license=GPL\0")
+    (tmp_path / "modules.builtin").write_text("kernel/lib/built-in.ko\n")
+    order = [path.stem for path in initrd.module_order(tmp_path, ["ext4", "virtio_rng", "built_in"])]
+    assert order == ["mbcache", "jbd2", "ext4", "virtio-rng"]
+    with pytest.raises(errors.ToolFailed, match="no module 'nosuch'"):
+        initrd.module_order(tmp_path, ["nosuch"])
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """A board of its own: these tests switch it off without asking."""
+    made = Emulator("emu-test", tmp_path_factory.mktemp("emu"), IMAGES, signers="nobody\n", idle_minutes=10)
+    yield made
+    made.stop()
+
+
+def run(endpoint: Endpoint, tmp_path: Path, *argv: str) -> str:
+    address = Address("emu-test", endpoint.host, endpoint.port, endpoint.user, endpoint.key_file, endpoint.host_key)
+    connection = Connection(address, tmp_path / "known_hosts", Deadline.after(60))
+    try:
+        status, out, words = connection.run(list(argv), Deadline.after(60))
+    finally:
+        connection.close()
+    assert status == 0, words
+    return out.decode()
+
+
+def test_two_that_start_it_at_once_get_the_same_board(board: Emulator, tmp_path: Path) -> None:
+    found: list[Endpoint] = []
+    threads = [threading.Thread(target=lambda: found.append(board.start())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2 and found[0] == found[1]
+    assert run(found[0], tmp_path, "uname", "-m").strip() == "armv7l"
+    cma = run(found[0], tmp_path, "cat", "/proc/cmdline")
+    assert "cma=192M" in cma
+    hostile = 'it\'s "a" $(touch /tmp/pwned) `x` ;&\n'
+    assert run(found[0], tmp_path, "printf", "%s", hostile) == hostile
+    assert run(found[0], tmp_path, "sh", "-c", "test ! -e /tmp/pwned && echo clean").strip() == "clean"
+
+
+def test_a_power_cut_keeps_what_was_synced(board: Emulator, tmp_path: Path) -> None:
+    endpoint = board.start()
+    run(endpoint, tmp_path, "sh", "-c", "echo kept > /var/lib/tritforge/note; sync")
+    os.kill(endpoint.pid, signal.SIGKILL)
+    while board.running() is not None:
+        try:
+            os.waitpid(endpoint.pid, os.WNOHANG)
+        except ChildProcessError:
+            pass
+        time.sleep(0.05)
+    endpoint = board.start()
+    assert run(endpoint, tmp_path, "cat", "/var/lib/tritforge/note").strip() == "kept"
+    assert board.stop() and board.running() is None and not board.stop()
+
+
+def test_a_boot_that_hangs_ends_with_the_console(
+    board: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulator_module, "BOOT_DEADLINE_S", 12.0)
+    broken = Emulator("emu-broken", tmp_path, IMAGES, kernel_arguments="rdinit=/nothing panic=0")
+    try:
+        with pytest.raises(errors.BoardOffline, match="did not answer on ssh within 12 s") as caught:
+            broken.start()
+        assert caught.value.log == broken.console and "console:" in caught.value.message
+    finally:
+        broken.stop()
