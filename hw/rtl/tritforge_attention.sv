@@ -12,9 +12,9 @@
 // nothing, earlier heads do, the packet is never completed, and the input is swallowed until reset.
 module tritforge_attention #(
   // Entries of a head; a multiple of 8, 8 to 504.
-  parameter int unsigned HeadDim      = tritforge_pkg::HEAD_DIM,
+  parameter int HeadDim      = tritforge_pkg::HEAD_DIM,
   // Largest T; 1 to 2048.
-  parameter int unsigned MaxPositions = tritforge_pkg::MAX_CONTEXT_BOARD
+  parameter int MaxPositions = tritforge_pkg::MAX_CONTEXT_BOARD
 ) (
   input  logic        clk_i,
   input  logic        rst_ni,
@@ -41,21 +41,21 @@ module tritforge_attention #(
   output logic [31:0] error_word_o
 );
 
-  localparam int unsigned Words      = HeadDim / 8;  // of a row, and of q
-  localparam int unsigned WordWidth  = Words > 1 ? $clog2(Words) : 1;
-  localparam int unsigned RowWidth   = $clog2(MaxPositions + 1);
-  localparam int unsigned AddrWidth  = MaxPositions > 1 ? $clog2(MaxPositions) : 1;
+  localparam int Words      = HeadDim / 8;  // of a row, and of q
+  localparam int WordWidth  = Words > 1 ? $clog2(Words) : 1;
+  localparam int RowWidth   = $clog2(MaxPositions + 1);
+  localparam int AddrWidth  = MaxPositions > 1 ? $clog2(MaxPositions) : 1;
   // Bits of a probability: T * (2^b - 1) * 128 stays below 2^31 up to T = 512 for 15, up to 2048 for 13.
-  localparam int unsigned ProbBits   = MaxPositions <= tritforge_pkg::MAX_CONTEXT_BOARD ? 15 : 13;
+  localparam int ProbBits   = MaxPositions <= tritforge_pkg::MAX_CONTEXT_BOARD ? 15 : 13;
   // |q.k| <= HeadDim * 128 * 128, so 22 bits signed for 96; times m < 2^17, shifted by 24: seven bits fewer.
-  localparam int unsigned ScoreWidth = $clog2(HeadDim * 16384 + 1) + 1;
-  localparam int unsigned ZWidth     = ScoreWidth - 7;
-  localparam int unsigned SumWidth   = 24;  // T * (2^b - 1) < 2^24 for both b
+  localparam int ScoreWidth = $clog2(HeadDim * 16384 + 1) + 1;
+  localparam int ZWidth     = ScoreWidth - 7;
+  localparam int SumWidth   = 24;  // T * (2^b - 1) < 2^24 for both b
   // Cycles from the acceptance of a V word to the multipliers, and from there back to the read of its score.
   // The last score is in memory and counted in the maximum nine cycles after its last K word, which may be one cycle
   // before the first V word.
-  localparam int unsigned Delay      = 11;
-  localparam int unsigned Lookup     = 3;
+  localparam int Delay      = 11;
+  localparam int Lookup     = 3;
 
   if (HeadDim % 8 != 0 || HeadDim == 0 || HeadDim > 504) begin : gen_bad_head_dim
     tritforge_error_head_dim_must_be_a_multiple_of_8_up_to_504 u_error ();
@@ -280,7 +280,7 @@ module tritforge_attention #(
 
   // ---------------------------------------------------------------- scores
   // Index s: the K word was accepted s + 1 cycles ago. Stage 3 adds, stage 4 accumulates, stages 5 to 7 multiply by m.
-  localparam int unsigned KStages = 8;
+  localparam int KStages = 8;
   logic [KStages-1:0] k_valid_q;  // from stage 4 on: a whole row's sum
   logic [3:0]         k_first_q;  // first word of a row
   logic [3:0]         k_last_q;   // last word of a row
@@ -307,8 +307,8 @@ module tritforge_attention #(
     logic signed [17:0] sum_q;
     always_ff @(posedge clk_i) begin
       if (k_valid_q[2]) begin
-        sum_q <= (18'(signed'(product[96*i +: 16])) + 18'(signed'(product[96*i+24 +: 16])))
-               + (18'(signed'(product[96*i+48 +: 16])) + 18'(signed'(product[96*i+72 +: 16])));
+        sum_q <= (18'($signed(product[96*i +: 16])) + 18'($signed(product[96*i+24 +: 16])))
+               + (18'($signed(product[96*i+48 +: 16])) + 18'($signed(product[96*i+72 +: 16])));
       end
     end
   end
@@ -449,7 +449,7 @@ module tritforge_attention #(
   always_comb begin
     acc_next = '0;
     for (int unsigned i = 0; i < 8; i++) begin
-      acc_next[32*i +: 32] = (a_start_q[2] ? 32'd0 : acc_read[32*i +: 32]) + 32'(signed'(product[24*i +: 24]));
+      acc_next[32*i +: 32] = (a_start_q[2] ? 32'd0 : acc_read[32*i +: 32]) + 32'($signed(product[24*i +: 24]));
     end
   end
 
@@ -556,8 +556,8 @@ module tritforge_attention #(
   always_comb begin
     product_fits = 1'b1;
     for (int unsigned i = 0; i < 8; i++) begin
-      product_fits = product_fits && signed'(product[24*i +: 24]) <= 24'sd16384
-                  && signed'(product[24*i +: 24]) >= -24'sd16384;
+      product_fits = product_fits && $signed(product[24*i +: 24]) <= 24'sd16384
+                  && $signed(product[24*i +: 24]) >= -24'sd16384;
     end
   end
   a_product_fits : assert property (@(posedge clk_i) disable iff (!rst_ni)

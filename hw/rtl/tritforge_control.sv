@@ -4,8 +4,8 @@
 // time in each direction. An address without a register reads as zero and ignores writes.
 module tritforge_control #(
   parameter logic [31:0] ContentId    = 32'd0,
-  parameter int unsigned HeadDim      = tritforge_pkg::HEAD_DIM,
-  parameter int unsigned MaxPositions = tritforge_pkg::MAX_CONTEXT_BOARD
+  parameter int HeadDim      = tritforge_pkg::HEAD_DIM,
+  parameter int MaxPositions = tritforge_pkg::MAX_CONTEXT_BOARD
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -40,8 +40,8 @@ module tritforge_control #(
   input  logic [127:0] error_word_i
 );
 
-  localparam int unsigned Engines  = 4;
-  localparam int unsigned Counters = 6;  // of an engine, in the order of their registers
+  localparam int Engines  = 4;
+  localparam int Counters = 6;  // of an engine, in the order of their registers
 
   // ---------------------------------------------------------------- write channel
   logic        write;

@@ -10,11 +10,11 @@
 // completed, and the input is swallowed until reset.
 module tritforge_matvec #(
   // Trits of the longest row; depth of the x memory.
-  parameter int unsigned MaxRowLength = tritforge_pkg::MAX_ROW_LENGTH,
+  parameter int MaxRowLength = tritforge_pkg::MAX_ROW_LENGTH,
   // Bits of a row's sum; see tritforge_ternary_dot.
-  parameter int unsigned AccWidth     = 21,
+  parameter int AccWidth     = 21,
   // Result beats that may be under way; more than the pipeline is long.
-  parameter int unsigned FifoDepth    = 32
+  parameter int FifoDepth    = 32
 ) (
   input  logic        clk_i,
   input  logic        rst_ni,
@@ -41,12 +41,12 @@ module tritforge_matvec #(
   output logic [31:0] error_word_o
 );
 
-  localparam int unsigned Lanes    = tritforge_pkg::TRITS_PER_WORD;
-  localparam int unsigned Banks    = tritforge_pkg::TRITS_PER_BYTE;  // x words that one row word meets
-  localparam int unsigned XDepth   = (MaxRowLength + Lanes - 1) / Lanes;
-  localparam int unsigned XAddr    = $clog2(XDepth);
-  localparam int unsigned Latency  = 7;  // from acceptance to the row's sum: decode, then six of tritforge_ternary_dot
-  localparam int unsigned CreditWidth = $clog2(FifoDepth + 1);
+  localparam int Lanes    = tritforge_pkg::TRITS_PER_WORD;
+  localparam int Banks    = tritforge_pkg::TRITS_PER_BYTE;  // x words that one row word meets
+  localparam int XDepth   = (MaxRowLength + Lanes - 1) / Lanes;
+  localparam int XAddr    = $clog2(XDepth);
+  localparam int Latency  = 7;  // from acceptance to the row's sum: decode, then six of tritforge_ternary_dot
+  localparam int CreditWidth = $clog2(FifoDepth + 1);
 
   typedef enum logic [1:0] {StHeader, StX, StRows, StError} state_e;
 
@@ -368,7 +368,7 @@ module tritforge_matvec #(
     (row_word || x_write) |-> int'(x_addr_q) < XDepth);
   // The sum of 4096 products does not leave its width: the sign of one more bit would be the same.
   a_sum_fits : assert property (@(posedge clk_i) disable iff (!rst_ni)
-    row_out |-> 32'(signed'(sum)) <= 128 * int'(MaxRowLength) && 32'(signed'(sum)) >= -128 * int'(MaxRowLength));
+    row_out |-> 32'($signed(sum)) <= 128 * int'(MaxRowLength) && 32'($signed(sum)) >= -128 * int'(MaxRowLength));
 `endif
 
 endmodule

@@ -7,26 +7,26 @@ package tritforge_pkg;
   localparam logic [7:0] ATTENTION_MAGIC = 8'd167;
   localparam logic [3:0] HEADER_VERSION = 4'd1;
   localparam logic [31:0] CONTROL_ID = 32'd1414091348;
-  localparam int unsigned WORD_BYTES = 8;
-  localparam int unsigned TRITS_PER_BYTE = 5;
-  localparam int unsigned TRITS_PER_WORD = 40;
-  localparam int unsigned TRIT_CODES = 243;
-  localparam int unsigned MAX_ROW_LENGTH = 4096;
-  localparam int unsigned HEAD_DIM = 96;
-  localparam int unsigned MAX_CONTEXT_BOARD = 512;
-  localparam int unsigned MAX_CONTEXT = 2048;
-  localparam int unsigned SCORE_SHIFT = 24;
-  localparam int unsigned EXP_TABLE_ENTRIES = 256;
+  localparam int WORD_BYTES = 8;
+  localparam int TRITS_PER_BYTE = 5;
+  localparam int TRITS_PER_WORD = 40;
+  localparam int TRIT_CODES = 243;
+  localparam int MAX_ROW_LENGTH = 4096;
+  localparam int HEAD_DIM = 96;
+  localparam int MAX_CONTEXT_BOARD = 512;
+  localparam int MAX_CONTEXT = 2048;
+  localparam int SCORE_SHIFT = 24;
+  localparam int EXP_TABLE_ENTRIES = 256;
 
   // sticky error bits of an engine
-  localparam int unsigned ERROR_BAD_MAGIC = 0;
-  localparam int unsigned ERROR_BAD_VERSION = 1;
-  localparam int unsigned ERROR_BAD_CHECK = 2;
-  localparam int unsigned ERROR_BAD_FIELD = 3;
-  localparam int unsigned ERROR_ILLEGAL_CODE = 4;
-  localparam int unsigned ERROR_EARLY_TLAST = 5;
-  localparam int unsigned ERROR_X_MISSING = 6;
-  localparam int unsigned ERROR_BITS = 7;
+  localparam int ERROR_BAD_MAGIC = 0;
+  localparam int ERROR_BAD_VERSION = 1;
+  localparam int ERROR_BAD_CHECK = 2;
+  localparam int ERROR_BAD_FIELD = 3;
+  localparam int ERROR_ILLEGAL_CODE = 4;
+  localparam int ERROR_EARLY_TLAST = 5;
+  localparam int ERROR_X_MISSING = 6;
+  localparam int ERROR_BITS = 7;
 
   // control block, byte offsets
   localparam logic [11:0] REG_ID = 12'h000;

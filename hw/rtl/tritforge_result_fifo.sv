@@ -4,7 +4,7 @@
 // pop_o), so that nothing upstream has to stop in the middle of a computation.
 module tritforge_result_fifo #(
   // Beats; a power of two.
-  parameter int unsigned Depth = 32
+  parameter int Depth = 32
 ) (
   input  logic        clk_i,
   input  logic        rst_ni,
@@ -22,7 +22,7 @@ module tritforge_result_fifo #(
   output logic        pop_o
 );
 
-  localparam int unsigned PtrWidth = $clog2(Depth);
+  localparam int PtrWidth = $clog2(Depth);
 
   // Not reset: a reset would keep it from being distributed RAM.
   logic [64:0]         mem [0:Depth-1];

@@ -10,8 +10,8 @@
 // Each value is a signal of its own, not an element of an array: Verilator runs this half as fast with arrays.
 module tritforge_ternary_dot #(
   // Signed; 4096 products of -1 * -128 are +524,288, one more than 20 bits hold.
-  parameter int unsigned AccWidth = 21,
-  localparam int unsigned Lanes = tritforge_pkg::TRITS_PER_WORD
+  parameter int AccWidth = 21,
+  localparam int Lanes = tritforge_pkg::TRITS_PER_WORD
 ) (
   input  logic                clk_i,
   // Bit s: a word is in cycle s. Registers behind idle cycles keep still.

@@ -3,8 +3,8 @@
 // Stream s belongs to engine s, in the order matvec0, matvec1, attention0, attention1.
 module tritforge_top #(
   parameter logic [31:0] ContentId    = 32'd0,
-  parameter int unsigned HeadDim      = tritforge_pkg::HEAD_DIM,
-  parameter int unsigned MaxPositions = tritforge_pkg::MAX_CONTEXT_BOARD
+  parameter int HeadDim      = tritforge_pkg::HEAD_DIM,
+  parameter int MaxPositions = tritforge_pkg::MAX_CONTEXT_BOARD
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,

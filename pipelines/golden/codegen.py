@@ -94,11 +94,11 @@ def sv_package() -> str:
         "WORD_BYTES TRITS_PER_BYTE TRITS_PER_WORD TRIT_CODES MAX_ROW_LENGTH HEAD_DIM MAX_CONTEXT_BOARD MAX_CONTEXT "
         "SCORE_SHIFT EXP_TABLE_ENTRIES"
     ).split():
-        lines.append(f"  localparam int unsigned {name} = {getattr(f, name)};")
+        lines.append(f"  localparam int {name} = {getattr(f, name)};")
     lines += ["", "  // sticky error bits of an engine"]
     for name, bit in f.ERROR_BITS.items():
-        lines.append(f"  localparam int unsigned ERROR_{name.upper()} = {bit};")
-    lines.append(f"  localparam int unsigned ERROR_BITS = {len(f.ERROR_BITS)};")
+        lines.append(f"  localparam int ERROR_{name.upper()} = {bit};")
+    lines.append(f"  localparam int ERROR_BITS = {len(f.ERROR_BITS)};")
     lines += ["", "  // control block, byte offsets"]
     for name, offset in f.REGISTERS.items():
         lines.append(f"  localparam logic [11:0] REG_{name} = 12'h{offset:03x};")
