@@ -29,7 +29,8 @@ TOOLS = NATIVE / "tools"
 LOADED_FROM = 0x2000_0000
 
 # Waiting for the other thread or for the circuits is not work; nor is what only a simulation needs.
-WAITING = frozenset({"tf_pool_run", "help", "relax", "wait_rows", "take_arrived", "read_register"})
+LINKAGE = "(linkage)"  # stubs behind the functions: calls of libc, most of them sched_yield while waiting
+WAITING = frozenset({LINKAGE, "tf_pool_run", "help", "relax", "wait_rows", "take_arrived", "read_register"})
 SIMULATION = re.compile(r"^simulated_|^main$|^_|^\$|^call_weak_fn|^deregister|^register_tm|^frame_dummy")
 
 KERNELS = {
@@ -113,26 +114,28 @@ def token_cost(
     )
 
 
-def _symbols(program: Path, deadline: Deadline) -> tuple[list[int], list[str]]:
-    """Start addresses of the program's functions, rising, and their names."""
-    listed = run_tool([find_tool("arm-linux-gnueabihf-nm"), "-n", program], deadline=deadline).stdout
-    found = [(int(a, 16) & ~1, name) for a, kind, name in re.findall(r"^([0-9a-f]+) (\w) (\S+)$", listed, re.M)
-             if kind in "tT" and not name.startswith("$")]  # fmt: skip
+def _symbols(program: Path, deadline: Deadline) -> list[tuple[int, int, str]]:
+    """Start, end and name of the program's functions, rising."""
+    listed = run_tool([find_tool("arm-linux-gnueabihf-nm"), "-nS", program], deadline=deadline).stdout
+    found = []
+    for start, size, name in re.findall(r"^([0-9a-f]+) ([0-9a-f]+) [tT] (\S+)$", listed, re.M):
+        first = int(start, 16) & ~1  # bit 0 says Thumb
+        found.append((first, first + int(size, 16), name))
     if not found:
         raise ToolFailed(f"{program.name} has no symbols")
-    return [address for address, _ in found], [name for _, name in found]
+    return found
 
 
-def _by_function(counts: Path, symbols: tuple[list[int], list[str]]) -> list[Counter[str]]:
+def _by_function(counts: Path, symbols: list[tuple[int, int, str]]) -> list[Counter[str]]:
     """Instructions by function, for each CPU."""
-    addresses, names = symbols
+    starts = [start for start, _, _ in symbols]
     found: list[Counter[str]] = [Counter() for _ in range(8)]
     for line in counts.read_text().splitlines():
         address, instructions, cpu, times = line.split()
         at = int(address, 16)
         if at < LOADED_FROM:
-            index = bisect.bisect_right(addresses, at) - 1
-            found[int(cpu)][names[index] if index >= 0 else "?"] += int(instructions) * int(times)
+            _, end, name = symbols[max(0, bisect.bisect_right(starts, at) - 1)]
+            found[int(cpu)][name if at < end else LINKAGE] += int(instructions) * int(times)
     return found
 
 
