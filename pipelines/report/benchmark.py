@@ -177,7 +177,11 @@ def model_against_reference(reference: Reference) -> dict[str, Any]:
     return {
         "parameters": parameters.json(),
         "rows": [
-            {**time.json(), "reference_total": reference.row(time.t).total, "error_percent": round(errors[time.t], 2) + 0.0}
+            {
+                **time.json(),
+                "reference_total": reference.row(time.t).total,
+                "error_percent": round(errors[time.t], 2) + 0.0,
+            }
             for time in times
         ],
         "largest_error_percent": round(max(abs(error) for error in errors.values()), 2),

@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 BUSY_S = 30.0  # another process may be adding its night
 SCHEMA = (
     """CREATE TABLE night (
-        name TEXT PRIMARY KEY, finished TEXT NOT NULL, pipeline TEXT NOT NULL, board TEXT NOT NULL,
+        name TEXT PRIMARY KEY, started TEXT NOT NULL, pipeline TEXT NOT NULL, board TEXT NOT NULL,
         model TEXT NOT NULL, machine TEXT NOT NULL, commit_name TEXT NOT NULL, release TEXT NOT NULL,
         status TEXT NOT NULL) STRICT""",
     """CREATE TABLE figure (
@@ -93,7 +93,7 @@ class History:
 
     def _add(self, night: Night) -> bool:
         row = (
-            night.name, night.finished.isoformat(), night.pipeline, night.board, night.model, night.machine,
+            night.name, night.started.isoformat(), night.pipeline, night.board, night.model, night.machine,
             night.commit, night.release, night.status,
         )  # fmt: skip
         rows = _rows(night.name, of_night(night))

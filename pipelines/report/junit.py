@@ -10,7 +10,7 @@ from typing import Any
 def render(report: Mapping[str, Any]) -> str:
     """The document of ``summary.summarise`` as XML, with one suite for the stages and one for the figures."""
     root = ElementTree.Element("testsuites", name=f"tritforge {report['night']}")
-    stages = _suite(root, "stages", report["finished"])
+    stages = _suite(root, "stages", report["started"])
     for stage in report["stages"]:
         case = _case(stages, "stages", stage["name"], stage["elapsed_s"])
         error = stage["error"]
@@ -22,7 +22,7 @@ def render(report: Mapping[str, Any]) -> str:
         elif stage["status"] in ("offline", "skipped", ""):
             # JUnit has no word for a board that does not answer; it is no failure of what was built.
             _child(case, "skipped", f"{stage['status'] or 'not run'}: {message}", error)
-    figures = _suite(root, "figures", report["finished"])
+    figures = _suite(root, "figures", report["started"])
     for figure in report["figures"]:
         case = _case(figures, "figures", figure["name"], 0)
         if figure["verdict"] == "worse":

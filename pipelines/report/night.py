@@ -48,8 +48,8 @@ class Night:
         return str(self.document.get("machine", ""))
 
     @property
-    def finished(self) -> datetime:
-        """When the record was written."""
+    def started(self) -> datetime:
+        """When the night began."""
         return datetime.strptime(self.name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
 
     @property
@@ -86,7 +86,7 @@ def read(path: Path) -> Night:
     try:
         document = read_json(path)
         night = Night(path.stem, document)
-        night.finished, night.stages, night.status  # noqa: B018  what cannot be read shows here and not in the middle
+        night.started, night.stages, night.status  # noqa: B018  what cannot be read shows here and not in the middle
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FormatError(
             f"{path} is not the record of a night: {error}", hint="remove it, or run 'invoke nightly'"

@@ -39,7 +39,7 @@ def summarise(night: Night, before: Night | None, history: History, rules: Regre
     return {
         "report_version": REPORT_VERSION,
         "night": night.name,
-        "finished": night.finished.isoformat(),
+        "started": night.started.isoformat(),
         "verdict": verdict,
         "sentence": sentence,
         "board": night.board,
