@@ -215,16 +215,19 @@ module tritforge_attention #(
   // registers take.
   logic [63:0]      v_ring [0:15];
   logic [3:0]       v_ring_q;  // free-running write address
+  logic [3:0]       v_ring_read;
   logic [63:0]      v_data_q;
   // Index s: accepted s + 1 cycles ago.
   logic [Delay-1:0] v_valid_q;
   logic [Delay-1:0] v_word_last_q;
   logic [Delay-1:0] v_row_last_q;
 
+  assign v_ring_read = v_ring_q - 4'(Delay - 1);
+
   always_ff @(posedge clk_i) begin
     v_ring_q         <= rst_ni ? v_ring_q + 4'd1 : 4'd0;
     v_ring[v_ring_q] <= s_axis_tdata_i;
-    v_data_q         <= v_ring[v_ring_q - 4'(Delay - 1)];
+    v_data_q         <= v_ring[v_ring_read];
     v_word_last_q    <= {v_word_last_q[Delay-2:0], word_last};
     v_row_last_q     <= {v_row_last_q[Delay-2:0], row_last};
   end

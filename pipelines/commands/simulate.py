@@ -73,8 +73,8 @@ def show(result: dict[str, Any]) -> None:
             f" a port; {part['results_compared']:,} results compared, {part['mismatches']} differ [rtl]"
         )
         print(
-            f"  {ms['memory_wall']['value']:.2f} ms against the memory wall, {ms['none']['value']:.2f} ms without [rtl];"
-            f" reference board {ms['reference']['value']} ms, 0.7 B model at T = 512 [reference]"
+            f"  {ms['memory_wall']['value']:.2f} ms against the memory wall, {ms['none']['value']:.2f} ms without"
+            f" [rtl]; reference board {ms['reference']['value']} ms, 0.7 B model at T = 512 [reference]"
         )
         for name, stalls in part["stalls"].items():
             said = ", ".join(f"{cause} {count:,}" for cause, count in stalls.items())

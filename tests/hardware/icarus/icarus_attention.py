@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import cocotb
 import icarus_stream
 import numpy as np
 
-import cocotb
 from pipelines.hardware.checks import AttentionBuild, random_head
 from pipelines.hardware.streams import attention_transfer
 

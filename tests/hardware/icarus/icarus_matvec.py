@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import cocotb
 import icarus_stream
 import numpy as np
 
-import cocotb
 from pipelines.hardware.checks import random_groups
 from pipelines.hardware.streams import matvec_transfer
 

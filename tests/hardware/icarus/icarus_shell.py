@@ -1,4 +1,4 @@
-"""The whole design under Icarus: its control block driven by cocotbext-axi's AXI4-Lite master, gaps on every channel."""
+"""The whole design under Icarus: its control block on cocotbext-axi's AXI4-Lite master, gaps on every channel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster
+
 from pipelines.golden import formats
 
 STREAMS = ("mv0", "mv1", "at0", "at1")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 
+import cocotb
 import numpy as np
 import numpy.typing as npt
-
-import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
