@@ -16,7 +16,7 @@ from pipelines.base.errors import CheckFailed, TritforgeError, UsageError
 from pipelines.commands.context import Context
 
 PROCESSES = 2
-WHOLE_S = 45 * 60.0
+WHOLE_S = 75 * 60.0
 CAMPAIGN_S = 12 * 3600.0
 
 # Minutes of processor time on two cores; together the 45 that a whole run may take.

@@ -32,6 +32,7 @@ def test_it_has_blocks_for_the_way_from_clone_to_report() -> None:
     assert all(command.startswith("./inv ") for command in commands)
 
 
+@pytest.mark.campaign
 @pytest.mark.emulator
 def test_the_commands_do_what_they_say() -> None:
     """``./inv`` itself has run already: it is what runs this test."""

@@ -13,6 +13,7 @@ from pipelines.hardware.mutate import Mutant, Verdict
 SAMPLE, WHOLE = 16, 100
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("engine", mutate.ENGINES)
 def test_the_checks_notice_broken_circuits(engine: str, full_campaigns: bool, tmp_path: Path) -> None:
     count = WHOLE if full_campaigns else SAMPLE
