@@ -69,8 +69,15 @@ class Machine:
                 "the control block reads 0x{:08x}, not 0x{:08x}".format(self.runtime.read_control(ID), CONTROL_ID),
                 "is the bitstream loaded?",
             )
-        expected = self.facts.get("content_id")
-        if expected is not None and found["content_id"] != int(str(expected), 0):
+        # A release that does not say what its circuits are must not pass for one whose circuits are right.
+        expected, clock = self.facts.get("content_id"), self.facts.get("clock_mhz")
+        if expected is None or clock is None:
+            raise Fault(
+                "BoardUnfit",
+                "the release's bitstream.json says no {}".format("content_id" if expected is None else "clock_mhz"),
+                "build the release again: invoke deploy",
+            )
+        if found["content_id"] != int(str(expected), 0):
             raise Fault(
                 "BoardUnfit",
                 "the circuits have content id 0x{:08x}, the release was built with 0x{:08x}".format(
@@ -78,14 +85,12 @@ class Machine:
                 ),
                 "an older bitstream is loaded: deploy again, or restart the board",
             )
-        clock = self.facts.get("clock_mhz")
-        if clock is not None:
-            hertz = self.runtime.measure_clock()
-            found["clock_mhz"] = hertz / 1e6
-            if abs(hertz / 1e6 - float(clock)) > CLOCK_TOLERANCE * float(clock):
-                raise Fault(
-                    "BoardUnfit",
-                    "the circuits' clock is {:.2f} MHz, the release needs {:.2f}".format(hertz / 1e6, float(clock)),
-                    "another program changed the fabric clocks: restart the board",
-                )
+        hertz = self.runtime.measure_clock()
+        found["clock_mhz"] = hertz / 1e6
+        if abs(hertz / 1e6 - float(clock)) > CLOCK_TOLERANCE * float(clock):
+            raise Fault(
+                "BoardUnfit",
+                "the circuits' clock is {:.2f} MHz, the release needs {:.2f}".format(hertz / 1e6, float(clock)),
+                "another program changed the fabric clocks: restart the board",
+            )
         return found

@@ -35,11 +35,15 @@ class Pl:
 
     def __init__(self, folder, context=None):
         facts = read_json(os.path.join(folder, "bitstream", "bitstream.json")) or {}
+        try:
+            clock = float(facts["clock_mhz"])
+        except (KeyError, TypeError, ValueError):
+            raise Fault("BoardUnfit", "the release's bitstream.json says no clock_mhz", "build it again") from None
         library = os.path.join(folder, "runtime", "libtritforge.so")
         plan = memory_plan(library, os.path.join(folder, "weights", "params.tfp"), context)
         self._side = self._open_side(folder)
         try:
-            self._set_clock(float(facts["clock_mhz"]))
+            self._set_clock(clock)
             self.mmio = MmioOptions(drm_fd=-1)
             self.mmio.control = self._side.registers(CONTROL_BASE, SEGMENT_BYTES)
             for i in range(4):

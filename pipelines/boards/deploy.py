@@ -45,6 +45,8 @@ class Deployed:
     bytes_total: int
     seconds: float
     smoke: dict[str, Any]
+    unshippable: bool = False
+    """A stand-in tool made a part of it."""
 
     def json(self) -> dict[str, Any]:
         return {
@@ -55,6 +57,7 @@ class Deployed:
             "bytes_total": self.bytes_total,
             "seconds": round(self.seconds, 3),
             "smoke": self.smoke,
+            **({"unshippable": True} if self.unshippable else {}),
         }
 
 
@@ -87,8 +90,9 @@ def deploy(
             if same.get("unchanged"):
                 on_phase("done")
                 return Deployed(
-                    board.name, release.id, release.id, 0, release.bytes, time.monotonic() - started, {"cached": True}
-                )
+                    board.name, release.id, release.id, 0, release.bytes, time.monotonic() - started, {"cached": True},
+                    release.stand_in,
+                )  # fmt: skip
             on_phase("preflight")
             facts = session.request("facts")
             preflight.refuse(
@@ -129,8 +133,9 @@ def deploy(
             done = session.request("activate", {"release": release.id, "keep": board.keep_releases})
         on_phase("done")
         return Deployed(
-            board.name, release.id, done["previous"], sent, release.bytes, time.monotonic() - started, smoke
-        )
+            board.name, release.id, done["previous"], sent, release.bytes, time.monotonic() - started, smoke,
+            release.stand_in,
+        )  # fmt: skip
 
 
 def needs_root(board: Board) -> bool:
@@ -140,7 +145,7 @@ def needs_root(board: Board) -> bool:
 
 def refuse_wrong_kind(board: Board, release: LocalRelease) -> None:
     """Raises Unshippable or TransferError for a release that is not for this board."""
-    if release.stand_in and not board.emulated:
+    if release.stand_in and not board.takes_stand_ins:
         raise Unshippable(
             f"release {release.id[:12]} was made with a stand-in tool and may not go to {board.name}",
             hint="build it with the real tool",

@@ -101,6 +101,7 @@ def board_runner(
         answers.facts = session.job(
             "verify", request, seconds=START_S + SECONDS_A_STEP * battery.steps, on_event=event, sudo=needs_root(board)
         )
+        answers.facts["backend"] = board.backend_shown(answers.facts["backend"])
         return answers
 
     return run

@@ -17,6 +17,8 @@ from pipelines.commands.context import Context
 def run(context: Context, board: str | Sequence[str] = "", model: str = "") -> dict[str, Any]:
     """Keys: ``release``, ``previous``, ``bytes_sent``, ``bytes_total``, ``seconds``; with several boards ``boards``.
 
+    ``unshippable`` is there, and true, when a stand-in tool made a part of the release.
+
     ``board`` is a name, a group, or several of either: then the first is the canary for the rest.
     """
     chosen = [board] if isinstance(board, str) else list(board)

@@ -52,7 +52,7 @@ def run(
             sys.stdout.write("\n")
     count = len(done["ids"])
     # An emulated board's circuits are the RTL, its processor an emulator: its speed is no figure of a board.
-    evidence = "model" if chosen.emulated else "silicon"
+    evidence = "model" if chosen.takes_stand_ins else "silicon"
     rate = Figure(round(count / done["decode_s"], 3) if done["decode_s"] else 0.0, "tok/s", evidence)  # type: ignore[arg-type]
     return {
         "board": chosen.name,
@@ -63,7 +63,7 @@ def run(
         "prefill_s": round(done["prefill_s"], 3),
         "prompt_tokens": done["prompt_tokens"],
         "ids": done["ids"],
-        "backend": done["backend"],
+        "backend": chosen.backend_shown(done["backend"]),
         "profile": done["profile"],
     }
 

@@ -84,7 +84,7 @@ def make_release(
     values: Mapping[str, Any],
 ) -> None:
     """Fills ``job.out``. Raises ConfigError, FormatError or Unshippable when the parts may not go together."""
-    check_shippable(below, emulated=choice.board.emulated)
+    check_shippable(below, allowed=choice.board.takes_stand_ins)
     facts = facts_of(below)
     check_fit(choice, facts, values["contiguous_bytes"])
     parts = {**parts_of(below), **agent_files}
@@ -175,9 +175,9 @@ def facts_of(below: Mapping[str, Artefact]) -> dict[str, Any]:
     return {key: read_json(below[key].folder / name) if name in below[key].files else {} for key, name in names.items()}
 
 
-def check_shippable(below: Mapping[str, Artefact], *, emulated: bool) -> None:
+def check_shippable(below: Mapping[str, Artefact], *, allowed: bool) -> None:
     """What a stand-in made is for tests. Raises Unshippable."""
-    if emulated:
+    if allowed:
         return
     made = [artefact.name for artefact in below.values() if artefact.toolchain == "stand-in"]
     if made:
@@ -198,7 +198,13 @@ def check_fit(choice: Choice, facts: Mapping[str, Any], contiguous_bytes: int | 
                 hint="build it again",
             )
     design = choice.bitstream
-    if "clock_mhz" in bitstream and float(bitstream["clock_mhz"]) != design.clock_mhz:
+    for key in ("content_id", "clock_mhz"):
+        if bitstream.get(key) is None:
+            raise FormatError(
+                f"bitstream.json does not say its {key}, which the board holds its circuits against",
+                hint="build the bitstream again",
+            )
+    if float(bitstream["clock_mhz"]) != design.clock_mhz:
         raise ConfigError(
             f"the bitstream runs at {bitstream['clock_mhz']:g} MHz, its configuration says {design.clock_mhz:g}",
             hint="build it again",

@@ -50,14 +50,14 @@ bad(
     BOARD,
     "cma_mib:",
     "cma_mb:",
-    "config/boards/emu1.yaml:3:1: key 'cma_mib' is missing\nconfig/boards/emu1.yaml:8:1: key 'cma_mb' is not known here; did you mean 'cma_mib'? allowed are: name, kind, description, bitstream, pl, memory_mib, cma_mib, root, keep_releases, lease_s, groups, ssh, labgrid, emulator, image",
+    "config/boards/emu1.yaml:3:1: key 'cma_mib' is missing\nconfig/boards/emu1.yaml:8:1: key 'cma_mb' is not known here; did you mean 'cma_mib'? allowed are: name, kind, description, bitstream, pl, memory_mib, cma_mib, root, keep_releases, lease_s, groups, ssh, labgrid, emulator, image, stand_in",
 )
 bad(
     "unknown key far from all",
     BOARD,
     "cma_mib:",
     "colour: red\ncma_mib:",
-    "config/boards/emu1.yaml:8:1: key 'colour' is not known here; allowed are: name, kind, description, bitstream, pl, memory_mib, cma_mib, root, keep_releases, lease_s, groups, ssh, labgrid, emulator, image",
+    "config/boards/emu1.yaml:8:1: key 'colour' is not known here; allowed are: name, kind, description, bitstream, pl, memory_mib, cma_mib, root, keep_releases, lease_s, groups, ssh, labgrid, emulator, image, stand_in",
 )
 bad(
     "unknown nested key",
@@ -229,6 +229,13 @@ bad(
     "  host: zynq1",
     "  host: zynq1\n  host_key: abc",
     "config/boards/zynq1.yaml:14:13: 'ssh.host_key' is 'abc'; it must look like ^(ssh-ed25519|ecdsa-sha2-nistp256|ssh-rsa) [A-Za-z0-9+/=]+$",
+)
+bad(
+    "a stand-in's board elsewhere",
+    ZYNQ,
+    "cma_mib:",
+    "stand_in: true\ncma_mib:",
+    "config/boards/zynq1.yaml:2:1: stand_in is for an emulated board on this machine: it needs ssh with host 127.0.0.1",
 )
 bad(
     "two ways to a board",
@@ -413,7 +420,7 @@ bad(
     MAIN,
     "board: emu1",
     "board: emu1",
-    "--set boards.emu1.cma: key 'cma' is not known here; did you mean 'cma_mib'? allowed are: name, kind, description, bitstream, pl, memory_mib, cma_mib, root, keep_releases, lease_s, groups, ssh, labgrid, emulator, image",
+    "--set boards.emu1.cma: key 'cma' is not known here; did you mean 'cma_mib'? allowed are: name, kind, description, bitstream, pl, memory_mib, cma_mib, root, keep_releases, lease_s, groups, ssh, labgrid, emulator, image, stand_in",
     "",
     "boards.emu1.cma=64",
 )

@@ -26,7 +26,13 @@ from pipelines.stages.workshop import Workshop
 SAMPLE = Path(__file__).resolve().parents[1] / "config" / "sample"
 ENGINES = [{"engine": name, "length_width": 23} for name in formats.ENGINES]
 FACTS: dict[str, dict[str, Any]] = {
-    "bitstream": {"formats_version": 1, "clock_mhz": 125, "dmas": ENGINES, "toolchain": "verilator"},
+    "bitstream": {
+        "formats_version": 1,
+        "clock_mhz": 125,
+        "content_id": "0x00000001",
+        "dmas": ENGINES,
+        "toolchain": "verilator",
+    },
     "runtime": {"formats_version": 1},
     "weights": {"formats_version": 1, "max_transfer_bytes": 8388600},
 }
@@ -149,6 +155,8 @@ def test_a_stand_in_is_signed_for_emulated_boards_only(make: Make, part: str) ->
         ({"bitstream": {"formats_version": 2}}, FormatError, "the bitstream has formats version 2"),
         ({"runtime": {"formats_version": 0}}, FormatError, "the runtime has formats version 0"),
         ({"weights": {"formats_version": 9}}, FormatError, "the weights has formats version 9"),
+        ({"bitstream": {"clock_mhz": None}}, FormatError, "does not say its clock_mhz"),
+        ({"bitstream": {"content_id": None}}, FormatError, "does not say its content_id"),
         ({"bitstream": {"clock_mhz": 100}}, ConfigError, "runs at 100 MHz, its configuration says 125"),
         ({"bitstream": {"dmas": ENGINES[:2]}}, ConfigError, "DMAs serve matvec0, matvec1, not"),
         (
