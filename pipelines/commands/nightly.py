@@ -53,6 +53,7 @@ TAKES = {
 """Which of board and model each task takes; a test holds this against the tasks themselves."""
 
 ON_BOARD = ("deploy", "generate", "verify")
+CODE = (".py", ".c", ".j2", ".yaml")  # of pipelines/: what a kept result was computed or written with
 
 
 @dataclass
@@ -78,7 +79,9 @@ class Step:
 
 
 def run(context: Context, board: str = "", model: str = "", pipeline: str = "") -> dict[str, Any]:
-    """Keys: ``board``, ``model``, ``release``, ``stages``, ``text``, and ``results``: each stage's own JSON."""
+    """Keys: ``board``, ``model``, ``release``, ``stages``, ``texts``, ``optional`` (stages that decide nothing),
+    and ``results``: each stage's own JSON.
+    """
     with held(nightly_lock(context), "nightly"):
         night = Night(context, board, model, pipeline)
         result = night.run()
@@ -101,7 +104,8 @@ def show(result: dict[str, Any]) -> None:
         else:
             took = seconds(stage["elapsed_s"]) if stage["elapsed_s"] else "not run"
         because = f", because {stage['reason']}" if stage["reason"] else ""
-        print(f"{stage['name']:<16} {stage['status']:<8} {took}{because}")
+        optional = " (optional)" if stage["name"] in result.get("optional", []) else ""
+        print(f"{stage['name']:<16} {stage['status']:<8} {took}{optional}{because}")
     for text in result.get("texts", []):
         print(f"\n{text['prompt']}{text['text']}")
     if result.get("release"):
@@ -120,6 +124,11 @@ class Night:
         self.worked = False  # whether any stage ran: a night that found everything done is no new record
         self._record = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{self.pipeline.name}.json"
         self.release_stage = builds.release(context, self.choice.board.name, self.choice.model.name)
+        self._code = {
+            path.relative_to(context.root).as_posix(): context.hashes.sha256(path)
+            for path in sorted((context.root / "pipelines").rglob("*.*"))
+            if path.suffix in CODE
+        }
 
     # ----------------------------------------------------------------------------------------------- what to do
 
@@ -170,7 +179,7 @@ class Night:
         if kept is None:
             return "it never passed here"
         if kept["depends_on"] != self._depends_on(step, release):
-            return "the release, the board or its options changed"
+            return "the release, the board, its options or tritforge itself changed"
         hours = (time.time() - float(kept["finished"])) / 3600
         if not 0 <= hours < self.pipeline.fresh_hours:
             return f"its last result is {hours:.1f} hours old"
@@ -188,6 +197,7 @@ class Night:
                     "board": self.choice.board.model_dump(mode="json"),
                     "prompts": self.pipeline.prompts,
                     "tokens": self.pipeline.tokens,
+                    "code": self._code,
                     "below": below if step.stage.task == "report" else None,
                 }
             )
@@ -251,6 +261,7 @@ class Night:
             step.status, step.exit_status = "error", fault.status
             step.document = {"status": "error", "error": _error_json(fault)}
         step.elapsed_s = time.monotonic() - started
+        step.reason = step.reason.replace("would run", "ran").replace("would be built", "was built")
         if step.status == "passed" and step.stage.task not in BUILDS:
             self._remember(step)
 
@@ -283,7 +294,8 @@ class Night:
         step.status = str(document["status"])
         if step.stage.task == "generate":
             texts = step.document.get("texts", [])
-            document["texts"] = [*texts, {"prompt": prompt, "text": document.get("text", "")}]
+            drawn = {"options": dict(step.stage.options)} if step.stage.options else {}
+            document["texts"] = [*texts, {"prompt": prompt, "text": document.get("text", ""), **drawn}]
         step.document = document
 
     def _flags(self, step: Step, prompt: str | None, answer: Path) -> list[str]:
@@ -319,6 +331,7 @@ class Night:
             "machine": f"{platform.node()} ({platform.machine()}, {os.cpu_count()} cores)",
             "release": release,
             "stages": [step.json() for step in self.steps.values()],
+            "optional": [name for name, step in self.steps.items() if step.stage.optional],
             "texts": texts,
             "results": {name: step.document for name, step in self.steps.items()},
         }

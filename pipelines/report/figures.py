@@ -49,6 +49,12 @@ def of_json(value: Mapping[str, Any]) -> Figure:
     return Figure(value["value"], value["unit"], value["evidence"])
 
 
+def evidence_of(verified: Mapping[str, Any]) -> Evidence:
+    """Of what a ``verify`` compared: which circuits the board computed with."""
+    backend = verified.get("board_facts", {}).get("backend")
+    return "silicon" if backend == "mmio" else "rtl" if backend == "rtl" else "model"
+
+
 def _generate(result: Mapping[str, Any], stage: str) -> list[Named]:
     rate = result.get("tokens_per_s")
     if not rate:
@@ -73,8 +79,7 @@ def _deploy(result: Mapping[str, Any], stage: str) -> list[Named]:
 def _verify(result: Mapping[str, Any], stage: str) -> list[Named]:
     if "circuits" not in result:
         return []
-    backend = result.get("board_facts", {}).get("backend")
-    evidence: Evidence = "silicon" if backend == "mmio" else "rtl" if backend == "rtl" else "model"
+    evidence = evidence_of(result)
     figures: list[tuple[str, int, str]] = [
         ("matvec_words", result["circuits"]["matvec_words"], "words"),
         ("attention_words", result["circuits"]["attention_words"], "words"),

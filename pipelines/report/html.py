@@ -15,6 +15,12 @@ from pipelines.report.svg import Series
 
 HISTORY_PLOTS = 12
 FEWEST_NIGHTS = 2
+SECTIONS = (
+    "changes", "stages", "text", "equality", "time", "perplexity", "gates", "history", "figures", "provenance",
+)  # fmt: skip
+
+
+PARTS = {"matrices": "matrices", "attention": "attention", "cpu": "CPU"}
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -28,9 +34,32 @@ def render(report: Mapping[str, Any]) -> str:
     environment.filters["number"] = number
     environment.filters["seconds"] = seconds
     plots = {"time": _time_plots(report), "history": _history_plots(report["figures"])}
+    missing = _missing(report, plots)
+    absent = {id for id, _, _ in missing}
     steps = report["waterfall"]
     cpu_evidence = next((step["evidence"] for step in steps if step["name"] == "CPU"), "reference")
-    return environment.get_template("report.html.j2").render(r=report, plots=plots, cpu_evidence=cpu_evidence)
+    return environment.get_template("report.html.j2").render(
+        r=report, plots=plots, cpu_evidence=cpu_evidence,
+        shown=[id for id in SECTIONS if id not in absent], missing=[(what, how) for _, what, how in missing],
+    )  # fmt: skip
+
+
+def _missing(report: Mapping[str, Any], plots: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(section, what is not there, how it would come) of what this night has nothing to say about."""
+    found = []
+    if not report["texts"]:
+        found.append(("text", "text", "no 'generate' passed"))
+    if not report["circuits"] and not report["machines"]:
+        found.append(("equality", "equality of words and logits", "no 'verify' or 'simulate' ended"))
+    if not report["table"]:
+        found.append(("", "this project's own line of time per token", "./inv benchmark"))
+    if not report["perplexity"]:
+        found.append(("perplexity", "perplexity", "./inv evaluate"))
+    if not report["gates"]:
+        found.append(("gates", "gates of a build", "Vivado, or ./inv benchmark for the circuits' budgets"))
+    if not plots["history"]:
+        found.append(("history", "plots over the nights", "two comparable nights"))
+    return found
 
 
 def number(value: object) -> str:
@@ -54,7 +83,7 @@ def _time_plots(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     labels = [f"T={row.t}" for row in given.table]
     plots = []
     if own:
-        parts = [Series(key, [row[key] for row in own]) for key in ("matrices", "attention", "cpu")]
+        parts = [Series(PARTS[key], [row[key] for row in own]) for key in PARTS]
         parts.append(Series("hand-over", [row["hand_over_reference"] for row in own]))
         said = ", ".join(f"T = {row['t']}: {row['total_with_hand_over']} ms" for row in own)
         plots.append(
@@ -63,7 +92,7 @@ def _time_plots(report: Mapping[str, Any]) -> list[dict[str, Any]]:
                 svg.stacked("Time per token by context", said, labels, parts, "ms"),
             )
         )
-    parts = [Series(key, [getattr(row, key) for row in given.table]) for key in ("matrices", "attention", "cpu")]
+    parts = [Series(PARTS[key], [getattr(row, key) for row in given.table]) for key in PARTS]
     said = ", ".join(f"T = {row.t}: {row.total} ms" for row in given.table)
     plots.append(
         _plot(

@@ -70,10 +70,14 @@ class Night:
         return found[-1] if found else {}
 
     @property
+    def optional(self) -> set[str]:
+        """Stages that are reported and do not decide."""
+        return set(self.document.get("optional", []))
+
+    @property
     def status(self) -> str:
         """``failed`` before ``error`` before ``offline``; ``passed`` only when every stage that counts did."""
-        optional = set(self.document.get("optional", []))
-        stages = [stage for stage in self.stages if stage["name"] not in optional]
+        stages = [stage for stage in self.stages if stage["name"] not in self.optional]
         found = {str(stage["status"]) for stage in stages}
         for status in WENT_WRONG:
             if status in found:

@@ -9,9 +9,9 @@ from typing import Any
 from pipelines.base.files import read_json
 from pipelines.config.pipeline import Regression
 from pipelines.report import benchmark
-from pipelines.report.figures import of_night
+from pipelines.report.figures import evidence_of, of_night
 from pipelines.report.history import History, Point
-from pipelines.report.night import Night
+from pipelines.report.night import WENT_WRONG, Night
 from pipelines.report.reference import reference
 from pipelines.report.regression import Judgement, judge, range_text
 
@@ -33,6 +33,9 @@ def summarise(night: Night, before: Night | None, history: History, rules: Regre
     worse = [figure for figure in figures if figure["verdict"] == "worse"]
     verdict = night.status
     sentence = SENTENCES[verdict]
+    beside = [s["name"] for s in night.stages if s["name"] in night.optional and s["status"] in WENT_WRONG]
+    if verdict == "passed" and beside:
+        sentence = f"Everything that decides passed; optional, and not well: {', '.join(beside)}."
     if worse:
         sentence += f" {len(worse)} figure{'s are' if len(worse) > 1 else ' is'} worse than before."
     bench = night.of_task("benchmark")
@@ -47,7 +50,11 @@ def summarise(night: Night, before: Night | None, history: History, rules: Regre
         "release": night.release,
         "commit": night.commit,
         "machine": night.machine,
-        "stages": [{**stage, "error": _error(night, stage["name"])} for stage in night.stages],
+        "facts": _facts(night),
+        "stages": [
+            {**stage, "optional": stage["name"] in night.optional, "error": _error(night, stage["name"])}
+            for stage in night.stages
+        ],
         "changes": _changes(night, before, figures),
         "figures": figures,
         "time_model": benchmark.model_against_reference(reference()),
@@ -116,18 +123,44 @@ def _changes(night: Night, before: Night | None, figures: Sequence[Mapping[str, 
     }
 
 
+def _facts(night: Night) -> list[dict[str, str]]:
+    """What the night is worth in a few lines, each with its evidence."""
+    found = []
+    verified = night.of_task("verify")
+    if "circuits" in verified:
+        circuits, logits, tokens = verified["circuits"], verified["logits"], verified["tokens"]
+        words = circuits["matvec_words"] + circuits["attention_words"]
+        differ = circuits["mismatches"] + logits["mismatches"] + tokens["mismatches"]
+        found.append(
+            {
+                "text": f"{words:,} result words of the circuits and {logits['compared']:,} logits compared on "
+                f"{len(verified['machines'])} machines: {f'{differ:,} differ' if differ else 'equal in every bit'}.",
+                "evidence": evidence_of(verified),
+            }
+        )
+    generated = night.of_task("generate")
+    if generated.get("tokens_per_s") and generated.get("tokens"):
+        rate = generated["tokens_per_s"]
+        found.append(
+            {"text": f"{generated['tokens']} tokens written at {rate['value']:.2f} {rate['unit']}"
+             + (" by an emulated processor." if rate["evidence"] == "model" else "."), "evidence": rate["evidence"]}
+        )  # fmt: skip
+    return found
+
+
 def _gates(night: Night) -> list[dict[str, Any]]:
     """Gates of a Vivado build, or of the circuits' synthesis: value, limit, margin."""
     found: list[dict[str, Any]] = []
     for gate in _gates_of_vivado(night):
-        found.append({key: gate.get(key) for key in ("name", "passed", "value", "limit", "unit", "margin")})
+        keys = ("name", "passed", "value", "limit", "unit", "margin")
+        found.append({**{key: gate.get(key) for key in keys}, "evidence": "model"})
     for entry in night.of_task("benchmark").get("figures", []):
         figure, limit = entry["figure"], entry.get("limit")
         if limit and figure["unit"] in ("LUT", "DSP", "BRAM36", "ns", "% of LUTs"):
             margin = round(limit["value"] - figure["value"], 3)
             found.append(
                 {"name": entry["name"], "passed": margin >= 0, "value": figure["value"], "limit": limit["value"],
-                 "unit": figure["unit"], "margin": margin}
+                 "unit": figure["unit"], "margin": margin, "evidence": figure["evidence"]}
             )  # fmt: skip
     return found
 
@@ -143,22 +176,23 @@ def _gates_of_vivado(night: Night) -> list[Mapping[str, Any]]:
 
 def _circuits(night: Night) -> list[dict[str, Any]]:
     """Result words compared, by check."""
-    found = []
+    found: list[dict[str, Any]] = []
     verified = night.of_task("verify")
     if "circuits" in verified:
-        circuits = verified["circuits"]
+        circuits, evidence = verified["circuits"], evidence_of(verified)
         for name, key in (("matrix words, board", "matvec_words"), ("attention words, board", "attention_words")):
             found.append({"name": name, "compared": circuits[key], "mismatches": circuits["mismatches"]})
         tokens, logits = verified["tokens"], verified["logits"]
         found.append({"name": "token ids", "compared": tokens["generated"], "mismatches": tokens["mismatches"]})
         found.append({"name": "logits", "compared": logits["compared"], "mismatches": logits["mismatches"]})
+        found = [{**line, "evidence": evidence} for line in found]
     simulated = night.of_task("simulate")
     for key in ("matvec", "attention"):
         if key in simulated:
             part = simulated[key]
             found.append(
                 {"name": f"{key} results, simulation", "compared": part.get("results_compared", part["words"]),
-                 "mismatches": part["mismatches"]}
+                 "mismatches": part["mismatches"], "evidence": "rtl"}
             )  # fmt: skip
     return found
 

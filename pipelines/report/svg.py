@@ -1,8 +1,8 @@
 """Plots as inline SVG: a title and a description for those who listen, colours from the page, no script.
 
-Every plot is 360 units wide, so that its text stays readable on a phone. Colours are the page's CSS variables --p0…;
-each part also has a pattern of its own in the legend's order of stacking, and a table with the same numbers stands
-beside each plot on the page.
+Every plot is 360 units wide, so that its text stays readable on a phone. Colours are the page's CSS variables --p0…; a
+part that is tall enough carries its number, parts stand in the legend's order, and a table with the same numbers stands
+beside each plot on the page, so nothing depends on telling colours apart.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from html import escape
 
 WIDTH = 360
 HEIGHT = 230
-LEFT, RIGHT, TOP, BOTTOM = 50, 10, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 50, 10, 22, 34
+LABEL_HEIGHT = 15  # a part at least this high has room for its number
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def stacked(title: str, description: str, labels: Sequence[str], parts: Sequence
                 f' fill="var(--p{number})"><title>{escape(part.name)}, {escape(label)}: {value:.4g} {escape(unit)}'
                 "</title></rect>"
             )
+            if plot.y(y) - top >= LABEL_HEIGHT:
+                plot.add(_text(x + step * 0.32, (plot.y(y) + top) / 2 + 4, f"{value:.3g}", "middle", "in"))
             y += value
         plot.text(x + step * 0.32, plot.y(y) - 4, f"{totals[i]:.4g}", "middle")
         plot.text(x + step * 0.32, HEIGHT - BOTTOM + 14, label, "middle")
@@ -166,8 +169,9 @@ def _short(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
+    chosen = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{chosen}>{escape(text)}</text>'
 
 
 def _document(title: str, description: str, height: int, body: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,27 @@ def test_the_next_nights_name_the_first_one(tmp_path: Path) -> None:
     assert judgements[19].since == judgements[17].point.night
 
 
-@pytest.mark.parametrize("seed", range(100, 112))
-def test_no_false_alarm_under_two_percent_of_noise(tmp_path: Path, seed: int) -> None:
-    for name, judgements in judged(tmp_path, {}, seed).items():
-        assert not [j for j in judgements if j.verdict == "worse"], name
+def test_no_false_alarm_under_two_percent_of_noise(tmp_path: Path, full_campaigns: bool) -> None:
+    for seed in range(100, 150 if full_campaigns else 112):
+        for name, judgements in judged(tmp_path, {}, seed).items():
+            assert not [j for j in judgements if j.verdict == "worse"], f"seed {seed}: {name}"
+
+
+def test_three_figures_that_move_on_any_nights(tmp_path: Path, full_campaigns: bool) -> None:
+    """Each seed draws the nights, from the ninth on, and the sizes, from 20 to 60 %."""
+    for seed in range(200, 250 if full_campaigns else 204):
+        draw = random.Random(seed)
+        moved = {
+            name: (draw.randrange(8, 29), 1 + (-1 if name == "tokens_per_s" else 1) * draw.uniform(0.2, 0.6))
+            for name in MOVED
+        }
+        found = judged(tmp_path, moved, seed)
+        for short, (night, factor) in moved.items():
+            judgements = found.pop(FIGURE[short])
+            worse = [number for number, judgement in enumerate(judgements) if judgement.verdict == "worse"]
+            assert worse and worse[0] == night, f"seed {seed}, {short} × {factor:.2f} in night {night}: {worse}"
+            assert range_text(judgements[night]) == f"{commit(night - 1)[:12]}..{commit(night)[:12]}"
+        assert [name for name, every in found.items() if any(j.verdict == "worse" for j in every)] == [], seed
 
 
 def points(values: list[float], unit: str = "ms", **changes: str) -> list[Point]:
