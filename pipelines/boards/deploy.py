@@ -23,6 +23,7 @@ from pipelines.boards.connection import Connection
 from pipelines.boards.release import LocalRelease, Part
 from pipelines.boards.session import exclusive
 from pipelines.config.board import Board
+from pipelines.vivado.shipping import require_shippable
 
 PHASES = (
     "connect", "lease", "compare", "preflight", "missing", "upload", "assemble", "hashes", "signature", "smoke",
@@ -75,7 +76,7 @@ def deploy(
 
     ``on_phase`` is called as each phase begins, ``on_bytes`` with bytes sent and bytes to send. Raises the error of the
     phase that failed: HostKeyChanged, BoardOffline, BoardBusy, BoardUnfit, BoardDiskFull, SignatureError, PlTimeout,
-    Unshippable (status 4), TransferError (5), MismatchError (1).
+    Unshippable (status 4), TransferError (5), MismatchError, GateError (1).
     """
     refuse_wrong_kind(board, release)
     deadline = deadline or Deadline.after(DEPLOY_S + release.bytes / SLOWEST_BYTES_PER_S)
@@ -144,12 +145,14 @@ def needs_root(board: Board) -> bool:
 
 
 def refuse_wrong_kind(board: Board, release: LocalRelease) -> None:
-    """Raises Unshippable or TransferError for a release that is not for this board."""
+    """Raises Unshippable, GateError or TransferError for a release that may not go to this board."""
     if release.stand_in and not board.takes_stand_ins:
         raise Unshippable(
             f"release {release.id[:12]} was made with a stand-in tool and may not go to {board.name}",
             hint="build it with the real tool",
         )
+    if not board.emulated:
+        require_shippable(release.folder / "bitstream", stand_ins=board.takes_stand_ins)
     if release.board_kind and release.board_kind != board.kind:
         raise TransferError(f"release {release.id[:12]} is for a board of kind {release.board_kind}, not {board.kind}")
 

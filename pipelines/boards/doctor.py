@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shutil
 import sys
@@ -18,10 +19,15 @@ from pipelines.boards.deploy import needs_root
 from pipelines.boards.preflight import Check
 from pipelines.boards.session import Session
 from pipelines.config.board import Board
+from pipelines.vivado import build as vivado_build
+from pipelines.vivado import toolchain
+from pipelines.vivado.design import BitstreamDesign
+from pipelines.vivado.failure import VersionMismatch
 
 HOST_DISK_BYTES = 4 << 30  # images, artefacts of a full-size model, an emulated board's disk
 PROBE_S = 120.0
 VERSION_S = 20.0
+VIVADO_S = 150.0
 
 # Program: (how it says its version, who needs it)
 HOST_TOOLS = {
@@ -34,12 +40,11 @@ EMULATED_TOOLS = {
     "mmdebstrap": (["--version"], "an emulated board's image"),
     "mke2fs": (None, "an emulated board's image"),
 }
-REAL_TOOLS: dict[str, tuple[list[str] | None, str]] = {"vivado": (["-version"], "build-bitstream for a real board")}
 HOST_PACKAGES = ("invoke", "fabric", "paramiko", "numpy", "pydantic", "ziglang", "tokenizers", "safetensors")
 
 
-def host_checks(board: Board, state: Path) -> list[Check]:
-    """This machine: Python, packages, tools, disk."""
+def host_checks(board: Board, design: BitstreamDesign, state: Path) -> list[Check]:
+    """This machine: Python, packages, tools, disk; for a real board the Vivado that a build would take."""
     checks = [
         Check(
             "host python", "passed" if sys.version_info[:2] >= (3, 11) else "failed", platform.python_version(),
@@ -52,9 +57,10 @@ def host_checks(board: Board, state: Path) -> list[Check]:
             checks.append(Check(f"host package {name}", "passed", found, "installed"))
         except metadata.PackageNotFoundError:
             checks.append(Check(f"host package {name}", "failed", "not installed", "installed", "./inv installs it"))
-    tools = dict(HOST_TOOLS) | (EMULATED_TOOLS if board.emulated else REAL_TOOLS)
-    for name, (arguments, purpose) in tools.items():
+    for name, (arguments, purpose) in {**HOST_TOOLS, **(EMULATED_TOOLS if board.emulated else {})}.items():
         checks.append(_tool(name, arguments, purpose))
+    if not board.emulated:
+        checks.append(vivado_check(design))
     state.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(state).free
     checks.append(
@@ -81,6 +87,25 @@ def _tool(name: str, arguments: list[str] | None, purpose: str) -> Check:
         except TritforgeError as error:
             return Check(f"host {name}", "failed", error.message.splitlines()[0], f"needed for {purpose}", error.hint)
     return Check(f"host {name}", "passed", found, f"needed for {purpose}")
+
+
+def vivado_check(design: BitstreamDesign) -> Check:
+    """The Vivado that ``build-bitstream`` would take, on this machine or on the build host; in its own words."""
+    name, wanted = "host vivado", toolchain.wanted(design, release=True)
+    try:
+        found = vivado_build.find_vivado(design, release=True, deadline=Deadline.after(VIVADO_S))
+    except VersionMismatch as error:
+        with contextlib.suppress(TritforgeError):
+            found = vivado_build.find_vivado(design, release=False, deadline=Deadline.after(VIVADO_S))
+            hint = f"enough for 'build-bitstream --development'; a release needs {wanted}"
+            return Check(name, "warning", f"{found.version} ({found.place})", wanted, hint)
+        return Check(name, "failed", error.message, wanted, error.hint, type(error))
+    except TritforgeError as error:
+        return Check(name, "failed", error.message, wanted, error.hint, type(error))
+    if found.name == "stand-in":
+        hint = "what it builds is for tests: it is neither signed nor deployed for a board that is not emulated"
+        return Check(name, "warning", f"the stand-in for {found.version} ({found.place})", wanted, hint)
+    return Check(name, "passed", f"{found.version} ({found.place})", wanted)
 
 
 def board_checks(session: Session, board: Board) -> list[Check]:

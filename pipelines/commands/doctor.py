@@ -19,7 +19,7 @@ def run(context: Context, board: str = "") -> dict[str, Any]:
     """
     chosen = context.settings.board(board or None)
     site = Site(context.settings, context.state, context.console.say)
-    checks = host_checks(chosen, context.state)
+    checks = host_checks(chosen, context.settings.bitstream_of(chosen), context.state)
     failed_host = [check for check in checks if check.status == "failed"]
     offline: TritforgeError | None = None
     try:

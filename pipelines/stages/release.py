@@ -36,6 +36,7 @@ from pipelines.engine.store import Artefact
 from pipelines.golden import formats
 from pipelines.stages.sources import sources
 from pipelines.stages.workshop import Workshop
+from pipelines.vivado.shipping import require_shippable
 
 RELEASE_TYPE = "urn:tritforge:release:1"
 MANIFEST = "manifest.json"
@@ -83,8 +84,9 @@ def make_release(
     agent_files: Mapping[str, Path],
     values: Mapping[str, Any],
 ) -> None:
-    """Fills ``job.out``. Raises ConfigError, FormatError or Unshippable when the parts may not go together."""
+    """Fills ``job.out``. Raises ConfigError, FormatError, GateError or Unshippable when parts may not go together."""
     check_shippable(below, allowed=choice.board.takes_stand_ins)
+    require_shippable(below["bitstream"].folder, stand_ins=choice.board.takes_stand_ins)
     facts = facts_of(below)
     check_fit(choice, facts, values["contiguous_bytes"])
     parts = {**parts_of(below), **agent_files}

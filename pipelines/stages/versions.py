@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipelines.base.command import run_tool
@@ -17,6 +18,10 @@ from pipelines.base.files import read_json, write_json
 
 ASK_S = 60.0
 LONGEST = 300  # characters; licence texts follow the version in some programs
+
+
+def _shortened(text: str) -> str:
+    return " ".join(text.split())[:LONGEST]
 
 
 class Versions:
@@ -34,21 +39,41 @@ class Versions:
         found = shutil.which(program)
         if found is None:
             return "missing"
-        real = os.path.realpath(found)
-        status = os.stat(real)
+        return self.said(os.path.realpath(found), [found, *(arguments or ("--version",))])
+
+    def said(self, file: str, argv: Sequence[str], read: Callable[[str], str] = _shortened) -> str:
+        """What ``read`` makes of what ``argv`` prints, remembered as long as ``file`` is unchanged."""
+        status = os.stat(file)
         stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
+
+        def ask() -> str:
+            result = run_tool(argv, deadline=Deadline.after(ASK_S), check=False)
+            return read(result.stdout or result.stderr)
+
+        return self.remembered(file, stamp, ask)
+
+    def remembered(self, name: str, stamp: Sequence[object], ask: Callable[[], str]) -> str:
+        """What was answered under ``name`` when ``stamp`` was the same, else what ``ask`` answers now; ``unknown``, and
+        not remembered, when it cannot."""
         known = self._load()
-        entry = known.get(real)
-        if isinstance(entry, list) and entry[:-1] == stamp:
+        entry = known.get(name)
+        if isinstance(entry, list) and entry[:-1] == list(stamp):
             return str(entry[-1])
         try:
-            result = run_tool([found, *(arguments or ("--version",))], deadline=Deadline.after(ASK_S), check=False)
+            version = ask()
         except TritforgeError:
+            version = ""
+        if not version:
             return "unknown"
-        version = " ".join((result.stdout or result.stderr).split())[:LONGEST] or "unknown"
-        known[real] = [*stamp, version]
+        known[name] = [*stamp, version]
         write_json(self.path, known)
         return version
+
+    def forget(self, name: str) -> None:
+        """What was remembered under ``name`` turned out to be wrong."""
+        known = self._load()
+        if known.pop(name, None) is not None:
+            write_json(self.path, known)
 
     def _load(self) -> dict[str, list[object]]:
         if self._known is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipelines.base.deadline import Deadline
 from pipelines.base.files import HashCache, canonical_json, sha256_bytes
 from pipelines.engine.stage import Build, Stage
 from pipelines.stages.sources import sources
@@ -9,9 +10,13 @@ from pipelines.stages.workshop import Workshop
 from pipelines.vivado import build as vivado_build
 from pipelines.vivado import toolchain
 from pipelines.vivado.design import BitstreamDesign
+from pipelines.vivado.failure import VersionMismatch
 
 # Synthesis and implementation may take their minutes each, and a licence may be waited for.
 SPARE_S = 1800.0
+ASK_HOST_S = 20.0
+UNDECIDED = ("missing", "unknown", "none that fits")
+"""In place of an identity: no Vivado, or none that answered. Then the build fails by itself, with its own words."""
 
 
 def vivado_stage(
@@ -24,21 +29,27 @@ def vivado_stage(
         "vivado": design.vivado.release if not development else f"{design.vivado.development_from} or newer",
         "sweep": sweep,
     }
+    which = _which_vivado(shop, design, release=not development)
     content_id = content_id_of({name: hashes.sha256(path) for name, path in files.items()}, values)
 
     def build(job: Build) -> None:
-        vivado_build.build(
-            design,
-            job.out,
-            deadline=job.deadline,
-            log=job.log,
-            sources=shop.root / "hw" / "rtl",
-            content_id=content_id,
-            release=not development,
-            sweep=sweep,
-            work=shop.state / "vivado",
-            say=job.activity.say,
-        )
+        try:
+            vivado_build.build(
+                design,
+                job.out,
+                deadline=job.deadline,
+                log=job.log,
+                sources=shop.root / "hw" / "rtl",
+                content_id=content_id,
+                release=not development,
+                expected="" if which in UNDECIDED else which,
+                sweep=sweep,
+                work=shop.state / "vivado",
+                say=job.activity.say,
+            )
+        except VersionMismatch:
+            _forget_vivado(shop)  # so that the next plan asks again
+            raise
 
     return Stage(
         name=f"bitstream-{design.name}-vivado",
@@ -46,21 +57,40 @@ def vivado_stage(
         files=files,
         values=values,
         deadline_s=design.vivado.run_minutes * 60 * 2 * (1 + sweep) + design.vivado.licence_wait_s + SPARE_S,
-        tools={"vivado": _vivado_version(shop)},
+        tools={"vivado": which},
         toolchain="vivado",
         toolchain_file="bitstream.json",
         evidence_files=("gates.json",),
     )
 
 
-def _vivado_version(shop: Workshop) -> str:
-    """Which Vivado would be taken: another one, or the stand-in of the tests, never gets this one's artefact."""
+def _which_vivado(shop: Workshop, design: BitstreamDesign, *, release: bool) -> str:
+    """Identity of the Vivado that a build would take: what another one, or the stand-in, built is never taken for its.
+
+    Answers from memory where it can, since a plan must not wait for Vivado to start: of a program as long as its file
+    is unchanged, of a build host as long as it is named by the same address. A build asks again, and refuses another.
+    """
+    address = toolchain.build_host()
+    if address:
+
+        def ask() -> str:
+            there = vivado_build.find_vivado(design, release=release, deadline=Deadline.after(ASK_HOST_S))
+            return vivado_build.identity(there)
+
+        return shop.versions.remembered(address, [release], ask)
     places = toolchain.candidates()
-    if not places:
-        return "missing"
-    place = places[0]
-    # A settings64.sh lies in a folder that is named like its version.
-    return place.parent.name if place.suffix == ".sh" else shop.versions.of(str(place), "-version")
+    for place in places:
+        found = shop.versions.said(
+            str(place.resolve()), [*toolchain.command_for(place), "-version"], toolchain.identity_in
+        )
+        if found not in UNDECIDED and design.vivado.allows(found.split()[-1], release=release):
+            return found
+    return "none that fits" if places else "missing"
+
+
+def _forget_vivado(shop: Workshop) -> None:
+    for name in (toolchain.build_host(), *(str(place.resolve()) for place in toolchain.candidates())):
+        shop.versions.forget(name)
 
 
 def content_id_of(files: dict[str, str], values: object) -> int:

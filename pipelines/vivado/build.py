@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -60,6 +59,11 @@ class Vivado(Protocol):
         """``vivado`` or ``stand-in``."""
         ...
 
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        ...
+
     def run(self, attempt: attempts.Attempt, *, deadline: Deadline, log: Path) -> int:
         """Runs it to its end in its folder; returns the exit status of the tool (negative for a signal)."""
         ...
@@ -82,6 +86,10 @@ class LocalVivado:
     @property
     def name(self) -> str:
         return self.tool.name
+
+    @property
+    def place(self) -> str:
+        return self.tool.place
 
     def for_task(self) -> LocalVivado:
         return self
@@ -124,6 +132,7 @@ def build(
     release: bool = False,
     sweep: int = 0,
     vivado: Vivado | None = None,
+    expected: str = "",
     work: Path = WORK,
     scripts: Path = attempts.SCRIPTS,
     allowed_messages: Path = ALLOWED_MESSAGES,
@@ -134,7 +143,8 @@ def build(
 
     ``content_id``: 32 bits, readable from a register and from USR_ACCESS. ``release``: take exactly the version of
     Vivado that releases are made with. ``sweep``: how many other strategies to try when timing is missed. ``vivado``:
-    a build host; without it, what TRITFORGE_VIVADO names, or the Vivado of this machine.
+    a build host; without it, what TRITFORGE_VIVADO names, or the Vivado of this machine. ``expected``: the identity
+    that the caller's key says; another one is refused, so that no artefact lies under a key that is not its own.
 
     Raises GateError (exit status 1); ToolMissing, VersionMismatch, LicenceError, OutOfMemory, ToolTimeout and other
     ToolFailed (3).
@@ -143,9 +153,11 @@ def build(
         raise ToolFailed(f"{out} is not empty")
     out.mkdir(parents=True, exist_ok=True)
     permitted = allow_list.read(allowed_messages)
-    chosen = vivado or _find(design, release=release, deadline=deadline, log=log, say=say)
-    if not design.vivado.allows(chosen.version, release=release):
-        raise VersionMismatch(f"Vivado {chosen.version} of the build host may not build '{design.name}'")
+    chosen = vivado or find_vivado(design, release=release, deadline=deadline, log=log, say=say)
+    if expected and identity(chosen) != expected:
+        raise VersionMismatch(
+            f"{chosen.place} is {identity(chosen)}; this build was planned with {expected}", hint="run it again"
+        )
     if release and chosen.name == "stand-in":
         say("this Vivado is the stand-in: what it builds can be tested, not released to a board")
     remove_old(work, design.name)
@@ -180,16 +192,37 @@ def build(
     _collect(built, one.design, out, content_id, chosen)
 
 
-def _find(
-    design: BitstreamDesign, *, release: bool, deadline: Deadline, log: Path, say: Callable[[str], None]
+def find_vivado(
+    design: BitstreamDesign,
+    *,
+    release: bool,
+    deadline: Deadline,
+    log: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Vivado:
-    """The build host that TRITFORGE_VIVADO names by an ssh:// address, else the Vivado of this machine."""
-    named = os.environ.get(toolchain.VARIABLE, "")
-    if named.startswith("ssh://"):
-        from pipelines.vivado import remote  # Fabric takes a second to import
+    """The build host that TRITFORGE_VIVADO names by an ssh:// address, else the first fitting Vivado of this machine.
 
-        return remote.RemoteVivado.connect(remote.host_of(named), deadline=deadline, say=say)
-    return LocalVivado(toolchain.find(design, release=release, deadline=deadline, log=log))
+    What a build, its key and ``doctor`` use alike. Raises ToolMissing, VersionMismatch, and for a build host what
+    ``RemoteVivado.connect`` raises.
+    """
+    address = toolchain.build_host()
+    if not address:
+        return LocalVivado(toolchain.find(design, release=release, deadline=deadline, log=log))
+    from pipelines.vivado import remote  # Fabric takes a second to import
+
+    there = remote.RemoteVivado.connect(remote.host_of(address), deadline=deadline, say=say)
+    if not design.vivado.allows(there.version, release=release):
+        raise VersionMismatch(
+            f"the build host may not build '{design.name}': wanted {toolchain.wanted(design, release=release)}, but"
+            f" {there.place} is {there.version}",
+            hint=f"name the settings64.sh of another version in {toolchain.VARIABLE}",
+        )
+    return there
+
+
+def identity(vivado: Vivado) -> str:
+    """What the key of a build says of its tool: ``vivado 2024.1``."""
+    return f"{vivado.name} {vivado.version}"
 
 
 @dataclass

@@ -25,7 +25,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import ConfigError, HostKeyChanged, ToolFailed, ToolMissing, ToolTimeout, TransferError
 from pipelines.vivado.attempt import ARGUMENTS, Attempt
 from pipelines.vivado.failure import VersionMismatch
-from pipelines.vivado.toolchain import INSTALL_HINT, STAND_IN_MARK
+from pipelines.vivado.toolchain import INSTALL_HINT, name_in, version_in
 
 if TYPE_CHECKING:
     from fabric import Connection
@@ -119,12 +119,15 @@ class RemoteVivado:
                 f"there is no Vivado on the build host {site.host}",
                 hint=f"set settings64 of the build host; {INSTALL_HINT}",
             )
-        words = next((line.split() for line in banner.splitlines() if line.lower().startswith("vivado v")), None)
-        if status != 0 or words is None:
+        remote.version = version_in(banner)
+        if status != 0 or not remote.version:
             raise VersionMismatch(f"'vivado -version' on {site.host} does not answer like Vivado: {banner[:200]!r}")
-        remote.version = words[1].lstrip("v")
-        remote.name = "stand-in" if STAND_IN_MARK in banner else "vivado"
+        remote.name = name_in(banner)
         return remote
+
+    @property
+    def place(self) -> str:
+        return f"{self.site.settings64 or 'vivado'} on {self.site.host}"
 
     def for_task(self) -> RemoteVivado:
         """The same host with a connection of its own, for another thread or process."""

@@ -7,11 +7,15 @@ from pathlib import Path
 from pipelines.base.errors import GateError, Unshippable
 from pipelines.base.files import read_json
 
+STAND_IN = "stand-in"
+SIMULATION = "verilator"
 
-def require_shippable(folder: Path, *, emulated: bool) -> None:
+
+def require_shippable(folder: Path, *, stand_ins: bool) -> None:
     """Checks the folder of a bitstream (``bitstream.json``, ``gates.json``).
 
-    Raises GateError when it has no gates or a failed one; Unshippable when a stand-in made it and the board is real.
+    ``stand_ins``: the board takes what is no real bitstream, which only an emulated one does. Raises GateError when it
+    has no gates or a failed one; Unshippable when it is no real bitstream and the board does not take that.
     """
     try:
         about = read_json(folder / "bitstream.json")
@@ -20,13 +24,18 @@ def require_shippable(folder: Path, *, emulated: bool) -> None:
         raise GateError(
             f"{folder} holds no bitstream whose origin is known", hint="build it with 'invoke build-bitstream'"
         ) from None
-    if toolchain == "stand-in" and not emulated:
+    if toolchain == STAND_IN and not stand_ins:
         raise Unshippable(
             "this bitstream was made by the stand-in for Vivado; it is for tests and does nothing on a board",
             hint="build with a real Vivado: 'invoke doctor' says what is missing",
         )
-    if toolchain == "verilator":
-        return  # a library for an emulated board; it has no gates of implementation
+    if toolchain == SIMULATION and not stand_ins:
+        raise Unshippable(
+            "this bitstream is a simulation of the circuits; only an emulated board can run it",
+            hint="build it for this board: 'invoke build-bitstream --board …'",
+        )
+    if toolchain == SIMULATION:
+        return  # a library; it has no gates of implementation
     try:
         gates = read_json(folder / "gates.json")
         failed = [gate["name"] for gate in gates["gates"] if not gate["passed"]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,15 +39,11 @@ class Toolchain:
     argv: tuple[str, ...]
     version: str  # 2024.1
     banner: str
-
-    @property
-    def stand_in(self) -> bool:
-        """Whether it is the test tool of this repository: what that builds is never released or loaded."""
-        return STAND_IN_MARK in self.banner
+    place: str  # the program or its settings64.sh, for people
 
     @property
     def name(self) -> str:
-        return "stand-in" if self.stand_in else "vivado"
+        return name_in(self.banner)
 
 
 def command_for(place: Path) -> tuple[str, ...]:
@@ -58,9 +54,15 @@ def command_for(place: Path) -> tuple[str, ...]:
     return (str(place),)
 
 
-def candidates(environment: dict[str, str] | None = None) -> list[Path]:
+def build_host(environment: Mapping[str, str] | None = None) -> str:
+    """The ssh:// address that TRITFORGE_VIVADO gives, or nothing."""
+    named = (os.environ if environment is None else environment).get(VARIABLE, "")
+    return named if named.startswith("ssh://") else ""
+
+
+def candidates(environment: Mapping[str, str] | None = None) -> list[Path]:
     """Places to look at, the wanted one first; only what exists."""
-    environment = dict(os.environ) if environment is None else environment
+    environment = os.environ if environment is None else environment
     named = environment.get(VARIABLE)
     if named:
         path = Path(named)
@@ -79,10 +81,39 @@ def ask_version(argv: Sequence[str], deadline: Deadline, log: Path | None = None
     vivado v2024.1 (64-bit)
     """
     result = run_tool([*argv, "-version"], deadline=deadline.at_most(VERSION_QUESTION_S), log=log)
-    match = re.search(r"^vivado v(\d{4}\.\d(?:\.\d)?)", result.stdout, re.M | re.I)
-    if match is None:
+    version = version_in(result.stdout)
+    if not version:
         raise ToolFailed(f"'{argv[0]} -version' does not answer like Vivado: {result.stdout[:200]!r}", log=log)
-    return match[1], result.stdout
+    return version, result.stdout
+
+
+def version_in(banner: str) -> str:
+    """The version that the answer to ``-version`` gives, wherever its line breaks went; empty when it gives none.
+
+    >>> version_in("vivado v2024.1 (64-bit)")
+    '2024.1'
+    """
+    match = re.search(r"\bvivado v(\d{4}\.\d(?:\.\d)?)\b", banner, re.I)
+    return match[1] if match else ""
+
+
+def name_in(banner: str) -> str:
+    """``stand-in`` for the test tool of this repository, whose builds are never released or loaded; else ``vivado``."""
+    return "stand-in" if STAND_IN_MARK in banner else "vivado"
+
+
+def identity_in(banner: str) -> str:
+    """What the key of a build says of its tool, ``vivado 2024.1``; empty when this is no answer of a Vivado."""
+    version = version_in(banner)
+    return f"{name_in(banner)} {version}" if version else ""
+
+
+def wanted(design: BitstreamDesign, *, release: bool) -> str:
+    """The versions that may build this design, in words."""
+    policy = design.vivado
+    if release:
+        return f"version {policy.release}"
+    return f"a version from {policy.development_from} to {policy.development_to}"
 
 
 def find(design: BitstreamDesign, *, release: bool, deadline: Deadline, log: Path | None = None) -> Toolchain:
@@ -91,12 +122,6 @@ def find(design: BitstreamDesign, *, release: bool, deadline: Deadline, log: Pat
     Raises ToolMissing when there is none at all and VersionMismatch when none has an allowed version; both say what was
     looked for. Exit status 3.
     """
-    policy = design.vivado
-    wanted = (
-        f"version {policy.release}"
-        if release
-        else f"a version from {policy.development_from} to {policy.development_to}"
-    )
     places = candidates()
     if not places:
         looked = os.environ.get(VARIABLE)
@@ -105,15 +130,17 @@ def find(design: BitstreamDesign, *, release: bool, deadline: Deadline, log: Pat
             if looked
             else f"'vivado' on the PATH and in {', '.join(USUAL_PLACES)}"
         )
-        raise ToolMissing(f"Vivado is not here: looked for {wanted}: {where}", hint=INSTALL_HINT)
+        raise ToolMissing(
+            f"Vivado is not here: looked for {wanted(design, release=release)}: {where}", hint=INSTALL_HINT
+        )
     refused = []
     for place in places:
         argv = command_for(place)
         version, banner = ask_version(argv, deadline, log)
-        if policy.allows(version, release=release):
-            return Toolchain(argv, version, banner)
+        if design.vivado.allows(version, release=release):
+            return Toolchain(argv, version, banner, str(place))
         refused.append(f"{place} is {version}")
     raise VersionMismatch(
-        f"no Vivado here may build '{design.name}': wanted {wanted}, but {'; '.join(refused)}",
+        f"no Vivado here may build '{design.name}': wanted {wanted(design, release=release)}, but {'; '.join(refused)}",
         hint=f"install an allowed version, or change the versions in config/bitstreams/{design.name}.yaml",
     )

@@ -495,6 +495,30 @@ def test_stand_in_and_other_kinds_are_refused(bench: BenchBoard, tmp_path: Path)
     assert bench.current() is None
 
 
+@pytest.mark.parametrize(
+    ("toolchain", "gates", "error"),
+    [
+        ("stand-in", {"passed": True, "gates": [{"name": "setup_slack", "passed": True}]}, errors.Unshippable),
+        ("verilator", None, errors.Unshippable),
+        ("vivado", None, errors.GateError),
+        ("vivado", {"passed": False, "gates": [{"name": "setup_slack", "passed": False}]}, errors.GateError),
+    ],
+)
+def test_what_is_no_gated_bitstream_is_not_sent_to_a_real_board(
+    bench: BenchBoard, tmp_path: Path, toolchain: str, gates: object, error: type[errors.TritforgeError]
+) -> None:
+    """By what the bitstream says of itself, whatever the manifest says of it; nothing is asked of the board before."""
+    files = {**plain_files(1), "bitstream/bitstream.json": json.dumps({"toolchain": toolchain}).encode()}
+    if gates is not None:
+        files["bitstream/gates.json"] = json.dumps(gates).encode()
+    key = bench.folder / "signing_key"
+    release = make_release(tmp_path / "release", files, key, board={"kind": "pynq-z1", "pl": "pynq"})
+    phases: list[str] = []
+    with pytest.raises(error):
+        put(bench, release, board=bench.board().model_copy(update={"kind": "pynq-z1"}), on_phase=phases.append)
+    assert phases == [] and bench.current() is None
+
+
 def test_many_boards_with_a_canary() -> None:
     asked: list[str] = []
     lock = threading.Lock()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.base.console import Console
-from pipelines.base.errors import ConfigError, FormatError, SignatureError, TritforgeError, Unshippable
+from pipelines.base.errors import ConfigError, FormatError, GateError, SignatureError, TritforgeError, Unshippable
 from pipelines.base.files import HashCache, sha256_file
 from pipelines.commands import clean
 from pipelines.commands.context import Context
@@ -36,6 +36,8 @@ FACTS: dict[str, dict[str, Any]] = {
     "runtime": {"formats_version": 1},
     "weights": {"formats_version": 1, "max_transfer_bytes": 8388600},
 }
+FABRIC = {"toolchain": "vivado"}  # and GATES: a bitstream that may go to a real board
+GATES = {"passed": True, "gates": [{"name": "setup_slack", "passed": True}]}
 FILES = {
     "bitstream": ["armv7-linux/libtritforge_rtl.so", "x86_64-linux/libtritforge_rtl.so"],
     "runtime": ["armv7-linux/libtritforge.so", "x86_64-linux/libtritforge.so"],
@@ -66,6 +68,7 @@ def make(root: Path) -> Make:
         model: str = "tiny",
         overrides: tuple[str, ...] = (),
         state: str = ".tritforge",
+        gates: dict[str, Any] | None = GATES,
         **changed: dict[str, Any],
     ) -> Artefact:
         settings = Settings(root, overrides, environment={})
@@ -81,6 +84,8 @@ def make(root: Path) -> Make:
                     (job.out / name).parent.mkdir(exist_ok=True)
                     (job.out / name).write_text(f"{kind} {name}")
                 (job.out / DESCRIPTION[kind]).write_text(json.dumps(facts))
+                if facts.get("toolchain") in ("vivado", "stand-in") and gates is not None:
+                    (job.out / "gates.json").write_text(json.dumps(gates))
 
             return Stage(f"{kind}-x", fill, values={"facts": facts}, toolchain="test", toolchain_file=DESCRIPTION[kind])
 
@@ -144,9 +149,30 @@ def test_the_signature_is_of_the_manifest(make: Make, root: Path) -> None:
 def test_a_stand_in_is_signed_for_emulated_boards_only(make: Make, part: str) -> None:
     make("emu1", **{part: {"toolchain": "stand-in"}})
     with pytest.raises(Unshippable, match=f"{part}-x was made by a stand-in tool") as caught:
-        make("zynq1", **{part: {"toolchain": "stand-in"}})
+        make("zynq1", **{"bitstream": FABRIC, part: {"toolchain": "stand-in"}})
     assert caught.value.status == 4
-    make("zynq1")
+    make("zynq1", bitstream=FABRIC)
+
+
+def test_a_simulation_is_signed_for_emulated_boards_only(make: Make) -> None:
+    with pytest.raises(Unshippable, match="is a simulation of the circuits"):
+        make("zynq1")
+
+
+@pytest.mark.parametrize("board", ["emu1", "zynq1"])
+@pytest.mark.parametrize(
+    ("gates", "message"),
+    [
+        (None, "was never gated"),
+        ({"passed": True, "gates": []}, "failed its gates: none passed"),
+        ({**GATES, "passed": False}, "failed its gates: none passed"),
+        ({"passed": True, "gates": [{"name": "hold_slack", "passed": False}]}, "failed its gates: hold_slack"),
+    ],
+)
+def test_what_was_not_gated_is_not_signed(make: Make, board: str, gates: dict[str, Any] | None, message: str) -> None:
+    with pytest.raises(GateError, match=message) as caught:
+        make(board, gates=gates, bitstream=FABRIC if board == "zynq1" else {"toolchain": "stand-in"})
+    assert caught.value.status == 1
 
 
 @pytest.mark.parametrize(

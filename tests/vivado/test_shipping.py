@@ -26,15 +26,15 @@ def rewrite(path: Path, **changes: object) -> None:
 
 
 def test_stand_in_is_for_emulated_boards_only(copy: Path) -> None:
-    require_shippable(copy, emulated=True)
+    require_shippable(copy, stand_ins=True)
     with pytest.raises(Unshippable, match="made by the stand-in") as caught:
-        require_shippable(copy, emulated=False)
+        require_shippable(copy, stand_ins=False)
     assert caught.value.status == 4
 
 
 def test_real_toolchain_with_its_gates_may_go(copy: Path) -> None:
     rewrite(copy / "bitstream.json", toolchain="vivado")
-    require_shippable(copy, emulated=False)
+    require_shippable(copy, stand_ins=False)
 
 
 def test_a_failed_gate(copy: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_failed_gate(copy: Path) -> None:
     gates["gates"][3]["passed"] = False
     (copy / "gates.json").write_text(json.dumps(gates))
     with pytest.raises(GateError, match=f"failed its gates: {gates['gates'][3]['name']}"):
-        require_shippable(copy, emulated=False)
+        require_shippable(copy, stand_ins=False)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_gates_that_are_not_there(copy: Path, text: str | None) -> None:
     if text is not None:
         (copy / "gates.json").write_text(text)
     with pytest.raises(GateError):
-        require_shippable(copy, emulated=False)
+        require_shippable(copy, stand_ins=False)
 
 
 def test_origin_unknown(tmp_path: Path) -> None:
     with pytest.raises(GateError, match="origin"):
-        require_shippable(tmp_path, emulated=True)
+        require_shippable(tmp_path, stand_ins=True)
