@@ -205,8 +205,14 @@ def verify(board="", model="", against="", full=False, steps=0):
     """Circuits, tokens and logits, bit for bit, board against this machine."""
 
 
-@command("Check", board=BOARD_HELP, model=MODEL_HELP)
-def repro(board="", model=""):
+@command(
+    "Check",
+    lists=("part",),
+    board=BOARD_HELP,
+    model=MODEL_HELP,
+    part="only this part: bitstream, runtime, weights or release (repeatable)",
+)
+def repro(board="", model="", part=()):
     """Builds everything twice in different folders and compares."""
 
 

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from pipelines.base.errors import ConfigError
-from pipelines.vivado.parsers.messages import Message
+from pipelines.vivado.parsers.messages import MESSAGE_ID, Message
 
 
 class Allowed(BaseModel):
@@ -20,7 +20,7 @@ class Allowed(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    id: Annotated[str, Field(pattern=r"^[A-Za-z_]+( [\w-]+)+$")]
+    id: Annotated[str, Field(pattern=rf"^{MESSAGE_ID}$")]
     text: str = ""
     reason: Annotated[str, Field(min_length=15)]
     expires: datetime.date

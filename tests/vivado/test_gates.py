@@ -16,6 +16,7 @@ from pipelines.vivado.gates import REPORTS, Verdict, measure
 from tests.vivado.conftest import CONTENT_ID, design_with
 
 TODAY = datetime.date(2027, 1, 1)
+SHIPPED = allowed.read(Path(__file__).parents[2] / "hw" / "vivado" / "allowed_messages.yaml")
 ALLOWED = allowed.Allowed(id="Opt 1-2", text="of no use", reason="it is about pins of the package", expires=TODAY)
 
 
@@ -27,7 +28,7 @@ def attempt(finished: Path, tmp_path: Path) -> Path:
 
 
 def judged(attempt: Path, design: BitstreamDesign, *entries: allowed.Allowed, today: datetime.date = TODAY) -> Verdict:
-    return measure(attempt, design, content_id=CONTENT_ID, allowed=list(entries), today=today)
+    return measure(attempt, design, content_id=CONTENT_ID, allowed=[*SHIPPED, *entries], today=today)
 
 
 def failed(verdict: Verdict) -> list[str]:
@@ -126,8 +127,14 @@ def test_handoff_that_is_not_the_design(old: str, new: str, words: str, attempt:
     assert words in str(verdict.failed[0])
 
 
-def test_the_shipped_list_can_be_read() -> None:
-    assert allowed.read(Path(__file__).parents[2] / "hw" / "vivado" / "allowed_messages.yaml") == []
+def test_the_shipped_list_has_what_ps7_says_of_this_board_and_no_more(attempt: Path, design: BitstreamDesign) -> None:
+    """Two byte lanes that a 16-bit bus has not got; the same words about a lane that is used are refused."""
+    found = judged(attempt, design).figures["allowed_critical_warnings"]
+    assert [entry["id"] for entry in found] == ["PSU-1", "PSU-2"] == [entry.id for entry in SHIPPED]
+    assert all("negative value" in entry["text"] for entry in found)
+    log = attempt / "vivado.log"
+    log.write_text(log.read_text().replace("DQS_TO_CLK_DELAY_2 has", "DQS_TO_CLK_DELAY_0 has"))
+    assert failed(judged(attempt, design)) == ["critical_warnings"]
 
 
 @pytest.mark.parametrize(

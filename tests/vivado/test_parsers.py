@@ -143,6 +143,23 @@ def test_messages() -> None:
     assert found[1].text == "The router encountered an error"
 
 
+@pytest.mark.parametrize(
+    ("line", "id_", "words"),
+    [
+        ("ERROR: [BD 5-390] IP definition not found", "BD 5-390", "IP definition not found"),
+        ("CRITICAL WARNING: [PSU-1]  Parameter : X has negative value", "PSU-1", "Parameter : X has negative value"),
+        ("ERROR: [xilinx.com:ip:axi_dma:7.1-1] /dma: it failed", "xilinx.com:ip:axi_dma:7.1-1", "/dma: it failed"),
+        ("ERROR: [Synth 8-6156] failed synthesizing module 'a' [a.v:20]", "Synth 8-6156", "failed synthesizing module"),
+        ('ERROR: [HDL 9-806] Syntax error near "[". [a.v:2]', "HDL 9-806", "Syntax error near"),
+        ("ERROR: [tritforge] run x stopped", "tritforge", "run x stopped"),
+        ("ERROR: no id", "", "no id"),
+    ],
+)
+def test_ids_of_messages(line: str, id_: str, words: str) -> None:
+    (found,) = messages.parse(line)
+    assert found.id == id_ and found.text.startswith(words)
+
+
 def test_phases() -> None:
     found = phases.parse(text("runme_2020.2.log"))
     assert [str(p) for p in found] == [

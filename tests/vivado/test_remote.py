@@ -17,10 +17,16 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.base.console import Console
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import ConfigError, HostKeyChanged, ToolFailed, ToolMissing, ToolTimeout
+from pipelines.commands import build_bitstream
+from pipelines.commands.context import Context
+from pipelines.commands.repro import copy_checkout
+from pipelines.stages import vivado as stages_vivado
+from pipelines.stages.vivado import vivado_stage
 from pipelines.vivado import remote
-from pipelines.vivado.failure import RunKilled
+from pipelines.vivado.failure import RunKilled, VersionMismatch
 from pipelines.vivado.remote import BuildHost, RemoteVivado
 from tests.vivado.conftest import STANDIN, Builder
 
@@ -172,10 +178,9 @@ def test_build_on_the_host(connect: Connect, run_build: Builder, monkeypatch: py
     assert log.count("Exiting Vivado") == 1 and "source scripts/build.tcl -notrace" in log
 
 
-def test_host_named_by_address(
-    host: Host, wire: Wire, jobs: Path, run_build: Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """TRITFORGE_VIVADO=ssh://…: the user's own key and known_hosts."""
+@pytest.fixture
+def address(host: Host, wire: Wire, jobs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """TRITFORGE_VIVADO=ssh://…, with the user's own key and known_hosts, and no Vivado here."""
     ssh = tmp_path / ".ssh"
     ssh.mkdir(mode=0o700)
     shutil.copyfile(host.key, ssh / "id_ed25519")
@@ -183,13 +188,87 @@ def test_host_named_by_address(
     (ssh / "known_hosts").write_text(f"[127.0.0.1]:{wire.port} {host.host_key}\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv(
-        "TRITFORGE_VIVADO", f"ssh://{getpass.getuser()}@127.0.0.1:{wire.port}{host.folder}/settings64.sh"
-    )
+    url = f"ssh://{getpass.getuser()}@127.0.0.1:{wire.port}{host.folder}/settings64.sh"
+    monkeypatch.setenv("TRITFORGE_VIVADO", url)
     named = remote.host_of
     monkeypatch.setattr(remote, "host_of", lambda url: named(url).model_copy(update={"folder": jobs.name}))
+    yield url
+
+
+def test_host_named_by_address(address: str, run_build: Builder) -> None:
     out = run_build()
     assert "| Host         : buildhost " in (out / "reports" / "drc.rpt").read_text()
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    """What `build-bitstream` is given, in a copy of this checkout."""
+    root = tmp_path / "checkout"
+    copy_checkout(Path(__file__).resolve().parents[2], root)
+    return Context(root=root, console=Console(quiet=True))
+
+
+def again(context: Context) -> Context:
+    """The next task in the same checkout."""
+    return Context(root=context.root, console=Console(quiet=True))
+
+
+def test_the_key_says_which_vivado_the_host_has(
+    address: str, host: Host, wire: Wire, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tool(of: Context) -> str:
+        board = of.settings.board("zynq1")
+        stage = vivado_stage(of.workshop, of.settings.bitstream_of(board), of.hashes)
+        return stage.tools["vivado"]
+
+    assert tool(context) == "stand-in 2024.1"
+    # The host need not be there for a plan, nor for what was built before.
+    built = build_bitstream.run(again(context), "zynq1")
+    assert built["toolchain"] == "stand-in" and not built["stages"][0]["cached"]
+    wire.close()
+    assert tool(again(context)) == "stand-in 2024.1"
+    assert build_bitstream.run(again(context), "zynq1")["stages"][0]["cached"]
+    # A host that was never asked and does not answer: no guess, and the build says what is wrong.
+    monkeypatch.setenv("TRITFORGE_VIVADO", address.replace("settings64", "other64"))
+    monkeypatch.setattr(stages_vivado, "ASK_HOST_S", 0.5)
+    assert tool(again(context)) == "unknown"
+
+
+def test_another_vivado_on_the_host_is_not_taken_for_the_one_before(address: str, host: Host, context: Context) -> None:
+    build_bitstream.run(context, "zynq1", development=True)
+    settings = host.folder / "settings64.sh"
+    settings.write_text(settings.read_text() + "export STANDIN_VIVADO_VERSION=2023.2\n")
+    (context.root / "hw" / "vivado" / "facts.tcl").open("a").write("# changed\n")
+    with pytest.raises(VersionMismatch, match=r"on 127\.0\.0\.1 is stand-in 2023\.2; this build was planned with"):
+        build_bitstream.run(again(context), "zynq1", development=True)
+    done = build_bitstream.run(again(context), "zynq1", development=True)
+    about = json.loads((Path(done["bitstream"]) / "bitstream.json").read_text())
+    assert about["toolchain_version"] == "2023.2"
+    with pytest.raises(VersionMismatch, match=r"wanted version 2024\.1, but .*settings64\.sh on 127\.0\.0\.1 is 2023"):
+        build_bitstream.run(again(context), "zynq1")
+
+
+def test_build_bitstream_goes_on_after_a_dropped_connection(
+    address: str, host: Host, wire: Wire, context: Context, jobs: Path
+) -> None:
+    """The task, the wire cut while Vivado runs: it ends as if nothing had happened, and Vivado ran once."""
+    host.fault("slow:2")
+
+    def cut_while_it_runs() -> None:
+        while not list(jobs.glob("*/pid")):
+            time.sleep(0.05)
+        for _ in range(3):
+            time.sleep(0.5)
+            wire.cut(refuse_s=0.3)
+
+    cutter = threading.Thread(target=cut_while_it_runs)
+    cutter.start()
+    done = build_bitstream.run(context, "zynq1")
+    cutter.join()
+    assert wire.cuts == 3 and done["stages"][0]["status"] == "passed"
+    log = (context.state / "logs" / "bitstream-combined-vivado.log").read_text()
+    assert log.count("Exiting Vivado") == log.count("source scripts/build.tcl") == 1
+    assert len([path for path in jobs.iterdir() if path.is_dir()]) == 1
 
 
 @pytest.mark.parametrize(

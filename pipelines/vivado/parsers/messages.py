@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_MESSAGE = re.compile(r"^(ERROR|CRITICAL WARNING): (?:\[([A-Za-z_]+(?: [\w-]+)*)\] )?(.*)$")
+MESSAGE_ID = r"[A-Za-z_][\w.:]*(?:-\d+|(?: [\w.:-]+)+)?"
+"""``Timing 38-282``, ``xilinx.com:ip:axi_dma:7.1-1`` of a core's own scripts, ``PSU-1`` of the processing system's."""
+
+_MESSAGE = re.compile(rf"^(ERROR|CRITICAL WARNING): (?:\[({MESSAGE_ID})\] )?(.*)$")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import catalogue
+from . import catalogue, ps7
 from . import project as projects
 from .design import BlockDesign, Cell
 from .project import Project, Run
@@ -274,6 +274,9 @@ class Vivado:
                 raise TclError(f"[standin] property {name} is set twice in one call")
             seen.add(name)
             self._set(kind, path, name, value)
+        if kind == "bd_cell":
+            cell = self.need().need_design().cells[path.lstrip("/")]
+            self.warnings += ps7.warnings_of(cell.config) if cell.vlnv == catalogue.PS7 else []
         return ""
 
     def _set(self, kind: str, path: str, name: str, value: str) -> None:

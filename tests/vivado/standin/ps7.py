@@ -112,6 +112,20 @@ def check_value(cell: str, name: str, value: str) -> None:
     raise TclError(f"[standin] CONFIG.{name} of processing_system7 is real, but not described in ps7.py: add it there")
 
 
+def warnings_of(config: dict[str, str]) -> list[str]:
+    """What PS7 says, and builds all the same; it was seen to say it, with these numbers, of the PYNQ-Z1's settings."""
+    negative = [
+        (name, config[name])
+        for name in (f"PCW_UIPARAM_DDR_DQS_TO_CLK_DELAY_{i}" for i in range(4))
+        if config.get(name, "0").startswith("-")
+    ]
+    return [
+        f"CRITICAL WARNING: [PSU-{i}]  Parameter : {name} has negative value {value} . PS DDR interfaces might fail "
+        "when entering negative DQS skew values. "
+        for i, (name, value) in enumerate(negative, 1)
+    ]
+
+
 def _number(value: str, refuse: object) -> float:
     try:
         return float(value)
