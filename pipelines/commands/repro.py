@@ -118,7 +118,7 @@ def _build_copy(
     left_out: dict[str, str] = {}
     with context.console.activity(f"build in {folder.relative_to(context.root)}"):
         for part, stage in stages.items():
-            if part == "release" and not chosen.emulated and STAND_IN in _toolchains(store, stage):
+            if part == "release" and not chosen.takes_stand_ins and STAND_IN in _toolchains(store, stage):
                 left_out[part] = "because what a stand-in made is not signed"
                 continue
             _build_part(context, checkout, folder, part, stage, board=chosen.name, model=model)
