@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import BoardOffline, ConfigError
-from pipelines.boards import labgrid
 from pipelines.boards.emulator import Emulator
+from pipelines.boards.labgrid import Place
 from pipelines.config.board import Board
 
 SIGNERS_ON_BOARD = "/etc/tritforge/allowed_signers"
@@ -40,7 +40,7 @@ def emulator_of(board: Board, state: Path, signers: str) -> Emulator:
     """The emulator behind a board of kind ``emulated``. ``state`` is the checkout's ``.tritforge``."""
     settings = board.emulator
     if settings is None:
-        raise ConfigError(f"board '{board.name}' is not emulated")
+        raise ConfigError(f"board '{board.name}' has no emulator on this machine")
     return Emulator(
         name=board.name,
         folder=state / "boards" / board.name,
@@ -51,6 +51,13 @@ def emulator_of(board: Board, state: Path, signers: str) -> Emulator:
         idle_minutes=settings.idle_minutes,
         disk_gib=settings.disk_gib,
     )
+
+
+def place_of(board: Board, state: Path) -> Place:
+    """The labgrid place behind a board that names one."""
+    if board.labgrid is None:
+        raise ConfigError(f"board '{board.name}' names no labgrid place")
+    return Place(board.labgrid.coordinator, board.labgrid.place, state / "labgrid")
 
 
 @contextlib.contextmanager
@@ -81,10 +88,10 @@ def reachable(
             environment=tuple((name, os.environ[name]) for name in names if os.environ.get(name)),
         )  # fmt: skip
     elif board.labgrid is not None:
-        place = board.labgrid
-        with labgrid.acquired(place.coordinator, place.place) as (host, port):
-            key_file = path(place.key_file) if place.key_file else None
-            yield Address(board.name, host, port, place.user, key_file, place.host_key)
+        settings = board.labgrid
+        with place_of(board, state).acquired() as (host, port):
+            key_file = path(settings.key_file) if settings.key_file else None
+            yield Address(board.name, host, port, settings.user, key_file, settings.host_key)
     else:
         assert board.ssh is not None  # the configuration gives exactly one way in
         key_file = path(board.ssh.key_file) if board.ssh.key_file else None

@@ -38,7 +38,7 @@ class Site:
     @contextlib.contextmanager
     def address(self, board: Board, *, start: bool = True) -> Iterator[Address]:
         """Where the board answers, for the body; an emulated one is started unless ``start`` is false."""
-        signers = self.allowed_signers() if board.emulated else ""
+        signers = self.allowed_signers() if board.emulator is not None else ""
         with reachable(
             board, self.state, signers=signers, start=start, path=self.settings.path, say=self.say
         ) as address:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import TritforgeError, UsageError
-from pipelines.boards.access import emulator_of
+from pipelines.boards.access import emulator_of, place_of
 from pipelines.boards.connection import accept_key, shown_key
 from pipelines.boards.site import Site
 from pipelines.commands.context import Context
@@ -50,8 +50,13 @@ def look(context: Context, site: Site, name: str) -> dict[str, Any]:
         "reachable": False, "current": None, "lease": None, "reason": "",
     }  # fmt: skip
     if board.labgrid is not None:
-        # Looking must not acquire a place that somebody may want.
-        entry["reason"] = f"labgrid place {board.labgrid.place} at {board.labgrid.coordinator}"
+        # Looking must not acquire a place that somebody may want, so the board itself is not asked.
+        entry["reason"] = f"labgrid place {board.labgrid.place} at {board.labgrid.coordinator}: "
+        try:
+            holder = place_of(board, context.state).holder()
+            entry["reason"] += f"acquired by {holder}" if holder else "free"
+        except TritforgeError as error:
+            entry["reason"] += error.message
         return entry
     try:
         with site.session(board, start=False) as session:
@@ -68,7 +73,7 @@ def look(context: Context, site: Site, name: str) -> dict[str, Any]:
 
 def _accept(context: Context, site: Site, name: str, host_key: str) -> dict[str, Any]:
     board = context.settings.board(name)
-    if board.emulated:
+    if board.emulator is not None:
         raise UsageError(f"{name} is emulated: its key is known from when it was made")
     with contextlib.ExitStack() as stack:
         address = stack.enter_context(site.address(board))

@@ -99,8 +99,8 @@ class Board(Strict):
     @model_validator(mode="after")
     def _one_way_in(self) -> Board:
         ways = [name for name in ("ssh", "labgrid", "emulator") if getattr(self, name) is not None]
-        if self.emulated and "emulator" not in ways:
-            raise ValueError("an emulated board needs 'emulator'")
+        if self.emulated and not {"emulator", "labgrid"} & set(ways):
+            raise ValueError("an emulated board needs 'emulator', or 'labgrid' when a farm has it")
         if not self.emulated and "emulator" in ways:
             raise ValueError(f"a board of kind {self.kind} has no 'emulator'")
         if self.emulated and self.pl != "rtl-library" and self.emulator and self.emulator.machine == "vexpress-a9":

@@ -128,7 +128,7 @@ bad(
     BOARD,
     "emulator:\n  machine: vexpress-a9\n  idle_minutes: 30\n  disk_gib: 4\n",
     "",
-    "config/boards/emu1.yaml:3:1: an emulated board needs 'emulator'",
+    "config/boards/emu1.yaml:3:1: an emulated board needs 'emulator', or 'labgrid' when a farm has it",
 )
 bad(
     "fabric on a machine without one",
