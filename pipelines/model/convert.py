@@ -24,15 +24,15 @@ from pipelines.base import files
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import CheckpointError, FormatError, ToolTimeout
 from pipelines.golden import ternary
-from pipelines.golden.formats import GROUP_MATRICES, GROUPS, MATRICES
+from pipelines.golden.formats import GROUP_MATRICES, GROUPS, MATRICES, WORD_BYTES, words_for_row
 from pipelines.golden.forward import GoldenLayer, ModelShape
 from pipelines.model import calibration, kernel, quantise
 from pipelines.model.calibration import Calibrator, Tokens
 from pipelines.model.checkpoint import CONFIG, EMBEDDING, FINAL_NORM, Checkpoint, matrix_tensor, norm_tensor
-from pipelines.model.image import ImageWriter, LayerParams, check_shape, norm_as_stored
+from pipelines.model.image import ImageWriter, LayerParams, check_shape, group_order, norm_as_stored
 from pipelines.model.kernel import Kernel
 from pipelines.model.rounding import rounding_cost
-from pipelines.model.safetensors_file import read_rows
+from pipelines.model.safetensors_file import Visit, read_rows
 
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
@@ -57,12 +57,14 @@ class Settings:
     calibration_tokens: int = 144
 
 
-@dataclass(frozen=True)
+@dataclass
 class PackedMatrix:
-    """Packed rows uint8[rows, 8 * ceil(n / 40)] and the scale of their codes."""
+    """Packed rows uint8[rows, 8 * ceil(n / 40)], part of their group's, and the scale of their codes."""
 
+    layer: int
+    name: str
     rows: U8
-    scale: np.float32
+    scale: np.float32 = np.float32(0)
 
 
 @dataclass
@@ -222,18 +224,18 @@ class _Conversion:
 
     def _pack(self, writer: ImageWriter) -> tuple[list[dict[str, PackedMatrix]], F32]:
         """Embedding, all matrices and the head, in the order of the image."""
-        packed: list[dict[str, PackedMatrix]] = [{} for _ in range(self.shape.layers)]
-        names = [(layer, name) for layer in range(self.shape.layers) for name in MATRICES]
+        groups, packed = self._room()
+        matrices = [packed[layer][name] for layer in range(self.shape.layers) for name in MATRICES]
         with ThreadPoolExecutor(WORKERS) as pool:
             try:
                 embedding = pool.submit(self._embedding, writer)
                 head = pool.submit(self._head)
-                results = _ahead(pool, self._matrix, names)
+                done = _ahead(pool, self._matrix, matrices)
                 for layer in range(self.shape.layers):
                     for group, members in GROUP_MATRICES.items():
-                        for name in members:
-                            packed[layer][name] = next(results)
-                        writer.group(layer, group, [packed[layer][name].rows for name in members])
+                        for _ in members:
+                            next(done)
+                        writer.group(layer, group, [groups.pop((layer, group))])
                 embedding.result()
                 planes, scales = head.result()
                 writer.group(self.shape.layers, GROUPS[-1], [planes])
@@ -242,9 +244,33 @@ class _Conversion:
                 raise
         return packed, scales
 
-    def _matrix(self, layer: int, name: str) -> PackedMatrix:
-        tensor = matrix_tensor(layer, name)
-        return PackedMatrix(*quantise.pack_matrix(self._read(tensor), tensor, self.loops))
+    def _room(self) -> tuple[dict[tuple[int, str], U8], list[dict[str, PackedMatrix]]]:
+        """Memory for the packed rows of all layers, by group and by matrix.
+
+        One array, which the system can back with large pages: making small ones costs as much as writing them.
+        """
+        order = [(layer, group) for layer, group in group_order(self.shape) if group in GROUP_MATRICES]
+        sizes = [
+            (self.shape.group_rows(group), words_for_row(self.shape.group_row_length(group)) * WORD_BYTES)
+            for _, group in order
+        ]
+        whole = np.empty(sum(rows * width for rows, width in sizes), dtype=np.uint8)
+        groups: dict[tuple[int, str], U8] = {}
+        packed: list[dict[str, PackedMatrix]] = [{} for _ in range(self.shape.layers)]
+        at = 0
+        for (layer, group), (rows, width) in zip(order, sizes, strict=True):
+            part = groups[layer, group] = whole[at : at + rows * width].reshape(rows, width)
+            at += rows * width
+            names = GROUP_MATRICES[group]
+            for name, share in zip(names, np.split(part, len(names)), strict=True):
+                packed[layer][name] = PackedMatrix(layer, name, share)
+        return groups, packed
+
+    def _matrix(self, matrix: PackedMatrix) -> None:
+        tensor = matrix_tensor(matrix.layer, matrix.name)
+        matrix.scale = quantise.pack_matrix(
+            lambda visit: self._read(tensor, visit=visit), tensor, self.loops, matrix.rows
+        )
 
     def _embedding(self, writer: ImageWriter) -> None:
         """Writes ``embedding.f16``, a file of its own, beside what the other threads do."""
@@ -272,13 +298,13 @@ class _Conversion:
     def _calibrate(
         self, calibrator: Calibrator, packed: dict[str, PackedMatrix], norms: Mapping[str, F32]
     ) -> LayerParams:
-        """K and V scales of the next layer. Empties ``packed``: nothing needs its rows any more."""
+        """K and V scales of the next layer."""
         _check(self.deadline)
         scales = {name: matrix.scale for name, matrix in packed.items()}
         codes = {}
         for name in MATRICES:
             columns = self.checkpoint.architecture.matrix_shape(name)[1]
-            codes[name] = ternary.unpack_rows(packed.pop(name).rows, columns)
+            codes[name] = ternary.unpack_rows(packed[name].rows, columns)
         unknown = np.ones(self.shape.heads, dtype=np.float32)
         k_scale, v_scale = calibrator.layer(
             GoldenLayer(
@@ -293,8 +319,8 @@ class _Conversion:
         except FormatError as error:
             raise CheckpointError(f"tensor '{tensor}': {error.message}") from error
 
-    def _read(self, tensor: str, start: int = 0, stop: int | None = None) -> F32:
-        """Rows of a tensor as float32, good until this thread reads again.
+    def _read(self, tensor: str, start: int = 0, stop: int | None = None, visit: Visit | None = None) -> F32:
+        """Rows of a tensor as float32, good until this thread reads again; ``visit`` as in ``read_rows``.
 
         Not checked for NaN: the sum that gives a matrix its scale is, which costs nothing more.
         """
@@ -305,7 +331,7 @@ class _Conversion:
         buffer: U8 | None = getattr(self._own, "buffer", None)
         if buffer is None or buffer.size < size:
             buffer = self._own.buffer = np.empty(size, dtype=np.uint8)
-        values = read_rows(info, start, stop, buffer)
+        values = read_rows(info, start, stop, buffer, visit)
         if self.progress is not None:
             with self._lock:
                 self.seen[tensor] = max(self.seen.get(tensor, 0), size * stop // (stop - start))
@@ -330,13 +356,11 @@ class _Conversion:
         }
 
 
-def _ahead(
-    pool: ThreadPoolExecutor, work: Callable[[int, str], PackedMatrix], items: list[tuple[int, str]]
-) -> Iterator[PackedMatrix]:
-    """Results of ``work`` in order, with only a few items ahead of the one that is taken."""
-    waiting: deque[Future[PackedMatrix]] = deque()
+def _ahead(pool: ThreadPoolExecutor, work: Callable[[PackedMatrix], None], items: list[PackedMatrix]) -> Iterator[None]:
+    """``work`` on each item: one step for each that is done, in order, with only a few items ahead of it."""
+    waiting: deque[Future[None]] = deque()
     for item in items:
-        waiting.append(pool.submit(work, *item))
+        waiting.append(pool.submit(work, item))
         if len(waiting) > 2 * WORKERS:
             yield waiting.popleft().result()
     while waiting:

@@ -7,8 +7,13 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { LANES = 16, TRITS_PER_BYTE = 5, MAX_ROW_TRITS = 4120 /* 4096 rounded up to whole words of 40 */ };
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "five digits are read as one little-endian number"
+#endif
 
 /* Adds |w| of flat entries j, j+16, ... to lane j, in order. All sixteen lanes advance together, so the compiler may
  * use vectors without changing the order within a lane. A NaN or infinity makes a lane not finite. */
@@ -23,19 +28,24 @@ void tf_abs_sum(const float *w, size_t count, double lanes[LANES]) {
 }
 
 /* Packs rows of float32: trit = round-half-even(clamp(w * inverse, -1, 1)), which is 0 up to and including a magnitude
- * of one half. Trits behind a row's end are zero. columns <= 4096, row_bytes = 8 * ceil(columns / 40). */
+ * of one half. Trits behind a row's end are zero. columns <= 4096, row_bytes = 8 * ceil(columns / 40).
+ *
+ * Byte 4 of the product of a number with bytes d0 d1 d2 d3 d4 ... and one with bytes 81 27 9 3 1 is
+ * d0 + 3 d1 + 9 d2 + 27 d3 + 81 d4: digits are at most 2, so no byte below it carries (at most 2 (81 + 27 + 9 + 3)). */
 void tf_pack_rows(const float *w, size_t rows, size_t columns, float inverse, uint8_t *out, size_t row_bytes) {
   static const uint8_t zero_trit = 1;
-  uint8_t digits[MAX_ROW_TRITS];
-  for (size_t i = columns; i < row_bytes * TRITS_PER_BYTE; i++) digits[i] = zero_trit;
+  static const uint64_t powers = 81u | 27u << 8 | 9u << 16 | 3u << 24 | (uint64_t)1 << 32;
+  uint8_t digits[MAX_ROW_TRITS + sizeof(uint64_t)]; /* the last five are read as eight */
+  for (size_t i = columns; i < row_bytes * TRITS_PER_BYTE + sizeof(uint64_t); i++) digits[i] = zero_trit;
   for (size_t r = 0; r < rows; r++, w += columns, out += row_bytes) {
     for (size_t i = 0; i < columns; i++) {
       float scaled = w[i] * inverse;
       digits[i] = (uint8_t)(zero_trit + (scaled > 0.5f) - (scaled < -0.5f));
     }
     for (size_t b = 0; b < row_bytes; b++) {
-      const uint8_t *d = digits + b * TRITS_PER_BYTE;
-      out[b] = (uint8_t)(d[0] + 3 * d[1] + 9 * d[2] + 27 * d[3] + 81 * d[4]);
+      uint64_t five;
+      memcpy(&five, digits + b * TRITS_PER_BYTE, sizeof five);
+      out[b] = (uint8_t)(five * powers >> 32);
     }
   }
 }

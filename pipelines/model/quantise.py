@@ -11,6 +11,7 @@ from pipelines.base.errors import CheckpointError
 from pipelines.golden import ternary
 from pipelines.golden.formats import WORD_BYTES, words_for_row
 from pipelines.model.kernel import Kernel
+from pipelines.model.safetensors_file import Visit
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -38,14 +39,17 @@ def scale_from_lanes(lanes: F64, count: int, name: str) -> np.float32:
     return mean
 
 
-def pack_matrix(weights: F32, name: str, kernel: Kernel) -> tuple[U8, np.float32]:
-    """``ternary.ternarise`` and packing of float32[rows, n]: uint8[rows, 8 * ceil(n / 40)] and the scale."""
+Whole = Callable[[Visit], F32]
+"""Reads float32[rows, n], showing a visitor the parts as they come."""
+
+
+def pack_matrix(read: Whole, name: str, kernel: Kernel, out: U8) -> np.float32:
+    """``ternary.ternarise`` and packing of float32[rows, n] into ``out`` uint8[rows, 8 * ceil(n / 40)]: the scale."""
     lanes = np.zeros(ternary.MEAN_LANES, dtype=np.float64)
-    kernel.abs_sum(weights, lanes)
+    weights = read(lambda part: kernel.abs_sum(part, lanes))
     scale = scale_from_lanes(lanes, weights.size, name)
-    packed = np.empty((weights.shape[0], words_for_row(weights.shape[1]) * WORD_BYTES), dtype=np.uint8)
-    kernel.pack(weights, np.float32(1) / scale, packed)
-    return packed, scale
+    kernel.pack(weights, np.float32(1) / scale, out)
+    return scale
 
 
 Rows = Callable[[int, int], F32]

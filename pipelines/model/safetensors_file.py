@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -31,6 +31,7 @@ DTYPE_BYTES = {
 FLOAT_DTYPES = ("F32", "F16", "BF16")  # what weights may be
 MAX_HEADER_BYTES = 100_000_000  # the format's own bound
 _ALIGN = 8
+_PART_BYTES = 512 << 10  # read at once for a visitor: small enough for a core's own cache
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,16 @@ def read_into(stream: FileIO, buffer: memoryview, what: str) -> None:
         done += count
 
 
-def read_rows(info: TensorInfo, start: int, stop: int, buffer: U8 | None = None) -> F32:
+Visit = Callable[[F32], None]
+"""Called with float32[n], the next weights of a tensor in file order; n is a multiple of 16 but for the last."""
+
+
+def read_rows(info: TensorInfo, start: int, stop: int, buffer: U8 | None = None, visit: Visit | None = None) -> F32:
     """Rows ``start`` to ``stop`` (first axis) as float32; the caller has checked that the dtype is a float one.
 
     ``buffer`` (uint8, large enough) is read into when given, and float32 results are views of it: reusing it saves the
-    page faults of fresh memory, which cost more than the reading.
+    page faults of fresh memory, which cost more than the reading. ``visit`` sees the weights while they come, which
+    saves fetching them from memory once more.
     """
     row = math.prod(info.shape[1:])
     unit = DTYPE_BYTES[info.dtype]
@@ -133,10 +139,18 @@ def read_rows(info: TensorInfo, start: int, stop: int, buffer: U8 | None = None)
     try:
         with info.file.open("rb", buffering=0) as stream:
             stream.seek(info.offset + start * row * unit)
-            read_into(stream, memoryview(raw.data), f"{info.file}: tensor '{info.name}'")
+            step = _PART_BYTES if visit is not None else max(1, size)
+            for at in range(0, size, step):
+                part = raw[at : at + step]
+                read_into(stream, memoryview(part.data), f"{info.file}: tensor '{info.name}'")
+                if visit is not None and info.dtype == "F32":
+                    visit(_to_float32(part, info.dtype))
     except OSError as error:
         raise CheckpointError(f"{info.file}: tensor '{info.name}': {error.strerror or error}") from error
-    return _to_float32(raw, info.dtype).reshape(stop - start, *info.shape[1:])
+    values = _to_float32(raw, info.dtype)
+    if visit is not None and info.dtype != "F32":
+        visit(values)
+    return values.reshape(stop - start, *info.shape[1:])
 
 
 def _to_float32(raw: npt.NDArray[np.uint8], dtype: str) -> F32:
