@@ -81,6 +81,14 @@ def make(context: Context, stages: Sequence[Stage]) -> list[Outcome]:
     return outcomes
 
 
+def warning(outcomes: Sequence[Outcome]) -> str:
+    """What conversion found against the model that was just made or looked up; empty when nothing."""
+    for outcome in outcomes:
+        if outcome.artefact is not None and (text := outcome.artefact.record.get("measured", {}).get("warning")):
+            return str(text)
+    return ""
+
+
 def plan(context: Context, stages: Sequence[Stage], *steps: str) -> dict[str, Any]:
     """What ``--plan`` shows: the stages, then the steps that are never cached."""
     return {

@@ -11,7 +11,8 @@ from pipelines.engine.stage import Stage
 
 
 def run(context: Context, model: str = "") -> dict[str, Any]:
-    """Keys: ``stages``, ``image`` (folder), ``packed_bytes``, ``peak_rss_bytes``, ``read_s``, ``pack_s``."""
+    """Keys: ``stages``, ``image`` (folder), ``packed_bytes``, ``peak_rss_bytes``, ``read_s``, ``pack_s``,
+    ``calibrate_s``, ``kernel``, ``perplexity`` and ``warning`` of the run that built it."""
     stage = _stage(context, model)
     outcomes = builds.make(context, [stage])
     artefact = graph.artefact_of(outcomes, stage.name)
@@ -31,6 +32,14 @@ def show(result: dict[str, Any]) -> None:
     builds.show(result["stages"])
     if "packed_bytes" in result:
         print(f"packed: {result['packed_bytes'] / 2**20:.2f} MiB in {result['image']}")
+    if result.get("read_s"):
+        print(
+            f"when it was built: reading {result['read_s']:.2f} s, packing {result['pack_s']:.2f} s"
+            f" ({result['pack_s'] / result['read_s']:.1f} times; at most 4), calibration {result['calibrate_s']:.1f} s,"
+            f" peak memory {result['peak_rss_bytes'] / 2**20:.0f} MiB, loops in {result['kernel']} [model]"
+        )
+    if result.get("warning"):
+        print(f"warning: {result['warning']}")
 
 
 def _stage(context: Context, model: str) -> Stage:

@@ -15,7 +15,8 @@ from pipelines.commands.context import Context
 
 
 def run(context: Context, board: str | Sequence[str] = "", model: str = "") -> dict[str, Any]:
-    """Keys: ``release``, ``previous``, ``bytes_sent``, ``bytes_total``, ``seconds``; with several boards ``boards``.
+    """Keys: ``release``, ``previous``, ``bytes_sent``, ``bytes_total``, ``seconds``, ``warning`` (empty, or why
+    this model will not write sense); with several boards ``boards``.
 
     ``unshippable`` is there, and true, when a stand-in tool made a part of the release.
 
@@ -45,7 +46,10 @@ def run(context: Context, board: str | Sequence[str] = "", model: str = "") -> d
 
 def one(context: Context, name: str, model: str) -> dict[str, Any]:
     """Builds what is not cached of the release, and deploys it to one board."""
-    made, _ = builds.made_release(context, name, model)
+    made, outcomes = builds.made_release(context, name, model)
+    warning = builds.warning(outcomes)
+    if warning:
+        context.console.say(f"warning: {warning}")
     release = LocalRelease.read(made.artefact.folder)
     board = context.settings.board(name)
     site = Site(context.settings, context.state, context.console.say)
@@ -57,7 +61,7 @@ def one(context: Context, name: str, model: str) -> dict[str, Any]:
             site.known_hosts,
             on_bytes=lambda sent, total: activity.update(sent, total, "bytes"),
         )
-    return done.json()
+    return {**done.json(), "warning": warning}
 
 
 def plan(context: Context, board: str | Sequence[str] = "", model: str = "") -> dict[str, Any]:

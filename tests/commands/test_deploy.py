@@ -1,0 +1,53 @@
+"""``deploy`` says before it deploys that a model was not trained ternary."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines.commands import builds, deploy
+from pipelines.engine.graph import Outcome
+
+WARNING = "rounded to ternary its perplexity is 146.32, against 33.56 without rounding"
+
+
+def outcome(measured: dict[str, Any]) -> Outcome:
+    return Outcome("a stage", artefact=SimpleNamespace(record={"measured": measured}))  # type: ignore[arg-type]
+
+
+def test_the_warning_is_that_of_the_weights() -> None:
+    stages = [Outcome("not built"), outcome({}), outcome({"warning": WARNING}), outcome({"warning": ""})]
+    assert builds.warning(stages) == WARNING
+    assert builds.warning([outcome({"warning": ""}), outcome({"packed_bytes": 3})]) == ""
+
+
+@pytest.mark.parametrize("warning", [WARNING, ""])
+def test_a_warning_comes_before_the_deploy(warning: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    class Console:
+        def say(self, text: str) -> None:
+            happened.append(text)
+
+        @contextlib.contextmanager
+        def activity(self, name: str) -> Iterator[Any]:
+            yield SimpleNamespace(update=lambda *_: None)
+
+    def deployed(*_: Any, **__: Any) -> Any:
+        happened.append("deployed")
+        return SimpleNamespace(json=lambda: {"release": "r"})
+
+    made = SimpleNamespace(artefact=SimpleNamespace(folder=None))
+    monkeypatch.setattr(builds, "made_release", lambda *_: (made, [outcome({"warning": warning})]))
+    monkeypatch.setattr(deploy.LocalRelease, "read", lambda _: None)
+    monkeypatch.setattr(deploy.boards_deploy, "deploy", deployed)
+    site = SimpleNamespace(address=lambda _: contextlib.nullcontext(), known_hosts=None)
+    monkeypatch.setattr(deploy, "Site", lambda *_: site)
+    context: Any = SimpleNamespace(settings=SimpleNamespace(board=lambda _: None), state=None, console=Console())
+
+    assert deploy.one(context, "emu1", "a-model") == {"release": "r", "warning": warning}
+    assert happened == ([f"warning: {warning}", "deployed"] if warning else ["deployed"])
