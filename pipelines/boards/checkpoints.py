@@ -10,7 +10,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import ConfigError
 from pipelines.base.files import canonical_json, sha256_bytes
 from pipelines.base.lock import held
-from pipelines.config.model import CheckpointSource, ModelConfig
+from pipelines.config.model import ModelConfig, RandomSource
 from pipelines.model import random
 from pipelines.stages.weights import checkpoint_folder
 from pipelines.stages.workshop import Workshop
@@ -20,7 +20,7 @@ WRITE_S = 1800.0
 
 def folder_of(shop: Workshop, model: ModelConfig, cache: Path) -> Path:
     """The folder with config.json and the tensors. Random weights are written once to ``cache``."""
-    if isinstance(model.source, CheckpointSource):
+    if not isinstance(model.source, RandomSource):
         return checkpoint_folder(shop, model, model.source, os.environ)
     if model.shape is None:
         raise ConfigError(f"model '{model.name}' has random weights but no shape")

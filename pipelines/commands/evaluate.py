@@ -11,7 +11,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import ConfigError, UsageError
 from pipelines.commands import builds
 from pipelines.commands.context import Context
-from pipelines.config.model import CheckpointSource, ModelConfig
+from pipelines.config.model import ModelConfig, RandomSource
 from pipelines.engine import graph
 from pipelines.engine.stage import Stage
 from pipelines.model import evaluate
@@ -95,7 +95,7 @@ def _weights(context: Context, model: str) -> Stage:
 
 def _inputs(context: Context, config: ModelConfig, environment: Mapping[str, str] | None = None) -> tuple[Path, str]:
     """The checkpoint's folder and the evaluation text."""
-    if not isinstance(config.source, CheckpointSource):
+    if isinstance(config.source, RandomSource):
         raise UsageError(f"model '{config.name}' has random weights: there is nothing to evaluate")
     if config.evaluation_text is None:
         raise ConfigError(f"model '{config.name}' names no evaluation_text")

@@ -44,6 +44,14 @@ class CheckpointSource(Strict):
         return self
 
 
+class HubSource(Strict):
+    """The same files from the Hugging Face hub, at one commit: a branch could be another model tomorrow."""
+
+    kind: Literal["hub"]
+    repository: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]  # a full commit hash
+
+
 class RandomSource(Strict):
     """Random ternary weights from a seed: sizes, addresses and times of a real model, and no meaning."""
 
@@ -64,7 +72,7 @@ class ModelConfig(Strict):
 
     name: Name
     description: str = ""
-    source: Annotated[CheckpointSource | RandomSource, Field(discriminator="kind")]
+    source: Annotated[CheckpointSource | HubSource | RandomSource, Field(discriminator="kind")]
     shape: Shape | None = None  # what the checkpoint must have; required for random weights
     context: Annotated[int, Field(ge=1, le=formats.MAX_CONTEXT)]  # largest T
     # Ternary planes of the head: 1 fits everywhere; 2 or 3 cost memory and win quality.

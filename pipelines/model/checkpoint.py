@@ -7,9 +7,11 @@ can be evaluated for the contrast but not packed. Every fault is a CheckpointErr
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.base.errors import CheckpointError
+from pipelines.base import files
+from pipelines.base.errors import CheckpointError, ToolMissing, TransferError, UsageError
 from pipelines.model import safetensors_file
 from pipelines.model.safetensors_file import FLOAT_DTYPES, TensorInfo
 
@@ -361,32 +364,70 @@ def check_tokenizer(path: Path, architecture: Architecture) -> None:
 
 
 _REVISION = re.compile(r"[0-9a-f]{40}")
+HUB_FILES = (CONFIG, TOKENIZER, INDEX, "*.safetensors")
+"""What is fetched: nothing that can run code."""
 
 
-def fetch(repository: str, revision: str, cache: Path, *, timeout_s: float = 60.0) -> Path:
-    """Downloads a checkpoint from the Hugging Face hub and returns its folder.
+def fetch(
+    repository: str, revision: str, cache: Path, *, say: Callable[[str], None] = lambda _: None, timeout_s: float = 60.0
+) -> Path:
+    """Downloads a checkpoint from the Hugging Face hub into ``cache``, once, and returns its folder.
 
-    ``revision`` is a full commit hash: a branch could be another model tomorrow. Only the files that are needed are
-    fetched, and none that can run code. ToolMissing without ``huggingface_hub``, TransferError when the hub fails.
+    ``revision`` is a full commit hash: a branch could be another model tomorrow. A download that broke off goes on
+    where it stood. UsageError for another revision, ToolMissing without ``huggingface_hub``, TransferError when the
+    hub fails or a file is not what the hub says it is.
     """
-    from pipelines.base.errors import ToolMissing, TransferError, UsageError
-
     if not _REVISION.fullmatch(revision):
         raise UsageError(f"revision {revision!r} of {repository} is not a full commit hash of 40 hex digits")
+    # Written when all is here and checked: later calls need neither network nor library.
+    mark = cache / f"{repository.replace('/', '--')}-{revision}.path"
+    if mark.is_file() and (kept := cache / mark.read_text(encoding="utf-8")).is_dir():
+        return kept
     try:
         import huggingface_hub
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
     except ImportError as error:
-        raise ToolMissing("huggingface_hub is not installed", hint="pip install huggingface_hub") from error
+        raise ToolMissing(
+            f"{repository}: huggingface_hub, which fetches it, is not installed",
+            hint="pip install huggingface_hub, or fetch the files by hand and give their folder as 'path'",
+        ) from error
+    say(f"fetching {repository} at {revision[:12]} from the Hugging Face hub")
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     try:
-        folder = huggingface_hub.snapshot_download(
+        found = huggingface_hub.snapshot_download(
             repository,
             revision=revision,
             cache_dir=str(cache),
-            allow_patterns=[CONFIG, TOKENIZER, INDEX, "*.safetensors"],
+            allow_patterns=list(HUB_FILES),
             etag_timeout=timeout_s,
         )
-    except Exception as error:  # the library's errors span several trees (requests, its own, OSError)
+        folder = Path(found).resolve()
+        _check_blobs(folder)
+    except TransferError:
+        raise
+    except Exception as error:  # the library's errors span several trees (its own, of its HTTP client, OSError)
         raise TransferError(
-            f"{repository} at {revision}: {error}", hint="the part that arrived is kept; run the same command again"
+            f"{repository} at {revision}: {error}", hint="what has arrived is kept; run the same command again"
         ) from error
-    return Path(folder)
+    files.write_text(mark, folder.relative_to(cache.resolve()).as_posix())
+    return folder
+
+
+def _check_blobs(folder: Path) -> None:
+    """The cache names a file's content by the hub's hash of it: SHA-256 of a large file, git's SHA-1 of a small one."""
+    for path in sorted(p for p in folder.iterdir() if p.is_symlink()):
+        content = path.resolve()
+        if re.fullmatch("[0-9a-f]{64}", content.name):
+            digest = files.sha256_file(content)
+        elif not _REVISION.fullmatch(content.name):
+            continue  # a server of another kind, which says nothing of the content
+        else:
+            data = content.read_bytes()
+            digest = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+        if digest != content.name:
+            content.unlink()
+            path.unlink()
+            raise TransferError(
+                f"{path.name}: its hash is {digest}, the hub says {content.name}", hint="run the same command again"
+            )

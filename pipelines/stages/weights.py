@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipelines.base.errors import CheckpointError
-from pipelines.config.model import CheckpointSource, ModelConfig, RandomSource
+from pipelines.config.model import CheckpointSource, HubSource, ModelConfig, RandomSource
 from pipelines.engine.stage import Build, Stage
-from pipelines.model import convert, random
+from pipelines.model import checkpoint, convert, random
 from pipelines.stages.sources import sources
 from pipelines.stages.versions import package
 from pipelines.stages.workshop import Workshop
 
-TOKENIZER = "tokenizer.json"
+TOKENIZER = checkpoint.TOKENIZER
+HUB = "hub"
+"""Folder in the state folder where checkpoints of the Hugging Face hub are kept."""
+CONVERT_S = 3600.0
+FETCH_S = 6 * 3600.0  # 3 GB over a slow line
 
 
 def weights_stage(
@@ -24,7 +28,8 @@ def weights_stage(
 ) -> Stage:
     """``weights.tfs``, ``params.tfp``, ``embedding.f16``, ``image.json`` and the tokenizer.
 
-    ``max_transfer_bytes`` is that of the bitstream's DMAs. Raises CheckpointError when the checkpoint is not there.
+    ``max_transfer_bytes`` is that of the bitstream's DMAs. Raises CheckpointError when the checkpoint is not there. One
+    of the hub is fetched when the stage runs: its commit decides what it is.
     """
     # The arithmetic of packing and calibration is part of what makes the image, so its code is an input.
     files = sources(shop.root, "pipelines/model/*.py", "pipelines/model/kernel.c", "pipelines/golden/*.py")
@@ -34,15 +39,15 @@ def weights_stage(
         "head_planes": model.head_planes,
         "max_transfer_bytes": max_transfer_bytes,
     }
-    folder: Path | None = None
+    environment = os.environ if environment is None else environment
     if isinstance(model.source, CheckpointSource):
-        folder = checkpoint_folder(shop, model, model.source, os.environ if environment is None else environment)
-        tokenizer = folder / TOKENIZER
+        folder = checkpoint_folder(shop, model, model.source, environment)
         files |= {f"checkpoint/{path.name}": path for path in checkpoint_files(folder)}
+    elif isinstance(model.source, HubSource):
+        values["hub"] = model.source.model_dump()
     else:
         values["random"] = {"seed": model.source.seed, "shape": model.shape.model_dump() if model.shape else None}
-        tokenizer = shop.settings.path(model.source.tokenizer)
-        files[f"checkpoint/{TOKENIZER}"] = tokenizer
+        files[f"checkpoint/{TOKENIZER}"] = shop.settings.path(model.source.tokenizer)
     text: Path | None = None
     if model.calibration is not None:
         text = shop.settings.path(model.calibration.text)
@@ -50,11 +55,16 @@ def weights_stage(
         values["calibration_tokens"] = model.calibration.tokens
 
     def build(job: Build) -> dict[str, Any]:
-        checkpoint = folder if folder is not None else random_checkpoint(job, model)
+        if isinstance(model.source, RandomSource):
+            folder = random_checkpoint(job, model)
+            tokenizer = shop.settings.path(model.source.tokenizer)
+        else:
+            folder = checkpoint_folder(shop, model, model.source, environment, job.activity.say)
+            tokenizer = folder / TOKENIZER
         if model.shape is not None:
-            check_shape(checkpoint, model)
+            check_shape(folder, model)
         result = convert.convert(
-            checkpoint,
+            folder,
             job.out,
             settings=convert.Settings(
                 model=model.name,
@@ -77,15 +87,24 @@ def weights_stage(
         files=files,
         values=values,
         tools={"numpy": package("numpy"), "tokenizers": package("tokenizers")},
-        deadline_s=3600.0,
+        deadline_s=CONVERT_S + (FETCH_S if isinstance(model.source, HubSource) else 0),
         toolchain="tritforge",
     )
 
 
 def checkpoint_folder(
-    shop: Workshop, model: ModelConfig, source: CheckpointSource, environment: Mapping[str, str]
+    shop: Workshop,
+    model: ModelConfig,
+    source: CheckpointSource | HubSource,
+    environment: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Where a model's checkpoint lies. Raises CheckpointError with what to set or to fetch."""
+    """Where a model's checkpoint lies; one of the hub is fetched when it is not here yet.
+
+    Raises CheckpointError with what to set; TransferError when the hub fails, ToolMissing without its library.
+    """
+    if isinstance(source, HubSource):
+        return checkpoint.fetch(source.repository, source.revision, shop.state / HUB, say=say)
     if source.path_env is not None:
         named = environment.get(source.path_env)
         if not named:
@@ -139,9 +158,7 @@ def random_checkpoint(job: Build, model: ModelConfig) -> Path:
 
 def check_shape(folder: Path, model: ModelConfig) -> None:
     """The checkpoint against the shape that the configuration promises (and that memory was planned with)."""
-    from pipelines.model.checkpoint import Checkpoint
-
-    found = Checkpoint.open(folder).architecture
+    found = checkpoint.Checkpoint.open(folder).architecture
     assert model.shape is not None
     for name, expected in model.shape.model_dump().items():
         if getattr(found, name) != expected:

@@ -249,14 +249,14 @@ bad(
     MODEL,
     "  kind: checkpoint\n",
     "",
-    "config/models/tiny.yaml:4:3: 'source.kind' is missing; allowed are: checkpoint, random",
+    "config/models/tiny.yaml:4:3: 'source.kind' is missing; allowed are: checkpoint, hub, random",
 )
 bad(
     "source kind that does not exist",
     MODEL,
     "kind: checkpoint",
     "kind: checkpint",
-    "config/models/tiny.yaml:4:3: 'source.kind' is 'checkpint'; did you mean 'checkpoint'? allowed are: checkpoint, random",
+    "config/models/tiny.yaml:4:3: 'source.kind' is 'checkpint'; did you mean 'checkpoint'? allowed are: checkpoint, hub, random",
 )
 bad(
     "path and variable",
@@ -264,6 +264,13 @@ bad(
     "  path: models/tiny",
     "  path: models/tiny\n  path_env: TINY",
     "config/models/tiny.yaml:4:3: 'source': give exactly one of path and path_env",
+)
+bad(
+    "a branch of the hub",
+    MODEL,
+    "  kind: checkpoint\n  path: models/tiny",
+    "  kind: hub\n  repository: somebody/a-model\n  revision: main",
+    "config/models/tiny.yaml:6:13: 'source.revision' is 'main'; it must look like ^[0-9a-f]{40}$",
 )
 bad(
     "hidden size that is no multiple of a head",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 import safetensors.numpy
 
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import CheckpointError, ToolMissing, TransferError, UsageError
+from pipelines.base.errors import CheckpointError
 from pipelines.model import checkpoint, convert, random, safetensors_file
 from pipelines.model.checkpoint import Checkpoint
 
@@ -270,30 +268,3 @@ def small_tokenizer(size: int) -> str:
     from tokenizers import Tokenizer, models
 
     return str(Tokenizer(models.WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0")).to_str())
-
-
-def test_fetch_wants_a_commit_and_only_harmless_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not a full commit hash"):
-        checkpoint.fetch("1bitLLM/bitnet_b1_58-large", "main", tmp_path)
-    calls: list[dict[str, Any]] = []
-
-    def snapshot_download(repository: str, **options: Any) -> str:
-        calls.append({"repository": repository, **options})
-        return str(tmp_path / "snapshot")
-
-    hub = types.ModuleType("huggingface_hub")
-    hub.snapshot_download = snapshot_download  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert checkpoint.fetch("a/b", "0" * 40, tmp_path) == tmp_path / "snapshot"
-    assert calls[0]["revision"] == "0" * 40
-    assert not any(pattern.endswith((".bin", ".pt", ".py")) for pattern in calls[0]["allow_patterns"])
-
-    def offline(repository: str, **options: Any) -> str:
-        raise OSError("no route to host")
-
-    hub.snapshot_download = offline  # type: ignore[attr-defined]
-    with pytest.raises(TransferError, match="no route to host"):
-        checkpoint.fetch("a/b", "0" * 40, tmp_path)
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ToolMissing):
-        checkpoint.fetch("a/b", "0" * 40, tmp_path)

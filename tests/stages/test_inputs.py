@@ -10,13 +10,14 @@ import pytest
 
 from pipelines.base.errors import CheckpointError, ConfigError
 from pipelines.base.files import HashCache
+from pipelines.config.model import HubSource
 from pipelines.config.settings import ROOT, Settings
 from pipelines.stages.runtime import runtime_stage
 from pipelines.stages.sources import sources
 from pipelines.stages.verilator import verilator_stage
 from pipelines.stages.versions import Versions
 from pipelines.stages.vivado import content_id_of, vivado_stage
-from pipelines.stages.weights import weights_stage
+from pipelines.stages.weights import checkpoint_folder, weights_stage
 from pipelines.stages.workshop import Workshop
 
 
@@ -65,6 +66,27 @@ def test_a_checkpoint_that_is_not_there(shop: Workshop, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     with pytest.raises(CheckpointError, match="holds no .safetensors file"):
         weights_stage(shop, model, 8388600, {"TRITFORGE_BITNET_LARGE": str(tmp_path / "model")})
+
+
+def test_a_checkpoint_of_the_hub_is_known_by_its_commit(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning fetches nothing; the folder that running it takes is the one of that commit, in the state folder."""
+    asked: list[tuple[str, str, Path]] = []
+
+    def fetch(repository: str, revision: str, cache: Path, **_: object) -> Path:
+        asked.append((repository, revision, cache))
+        return ROOT / "models" / "tiny"
+
+    monkeypatch.setattr("pipelines.model.checkpoint.fetch", fetch)
+    stages = []
+    for commit in ("a" * 40, "b" * 40):
+        source = HubSource(kind="hub", repository="somebody/a-model", revision=commit)
+        model = shop.settings.model("tiny").model_copy(update={"source": source})
+        stages.append(weights_stage(shop, model, 8388600))
+    assert asked == []
+    assert not any(name.startswith("checkpoint/") for name in stages[0].files)
+    assert stages[0].values["hub"]["revision"] == "a" * 40 and stages[0].values != stages[1].values
+    assert checkpoint_folder(shop, model, source, {}) == ROOT / "models" / "tiny"
+    assert asked == [("somebody/a-model", "b" * 40, shop.state / "hub")]
 
 
 def test_the_content_id_is_of_what_decides_the_bits() -> None:
