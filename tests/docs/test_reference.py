@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -100,6 +101,31 @@ def test_bash_completes_tasks_and_flags(tmp_path: Path) -> None:
         ["bash", "-c", script, "bash", str(ROOT), str(inv)], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.splitlines() == ["generate", "--board"]
+
+
+OTHER_SHELLS = {
+    "fish": 'source docs/completion/inv.fish; complete -C "$INV gen"; complete -C "$INV deploy --bo"',
+    # What zsh's completion system would provide: a list of words, the place of the definition, and where matches go.
+    "zsh": "compdef() { :; }; compadd() { shift; print -l -- $@; }; source docs/completion/inv.zsh;"
+    " words=($INV gen); _tritforge_inv | grep ^gen; words=($INV deploy --bo); _tritforge_inv | grep ^--bo",
+}
+
+
+@pytest.mark.parametrize("shell", sorted(OTHER_SHELLS))
+def test_other_shells_complete_too(tmp_path: Path, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed: apt-get install {shell}")
+    inv = tmp_path / "inv"
+    inv.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "tasks.py"}" "$@"\n')
+    inv.chmod(0o755)
+    script = OTHER_SHELLS[shell].replace("complete -c inv", f"complete -c {inv}")
+    if shell == "fish":  # completion belongs to the command's name
+        script = script.replace("; complete", f"; complete -c {inv} -f -a '(__tritforge_inv)'; complete", 1)
+    done = subprocess.run(
+        [shell, "-c", script], cwd=ROOT, env={**os.environ, "INV": str(inv)}, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["generate", "--board"], done.stderr
 
 
 @pytest.mark.parametrize(
