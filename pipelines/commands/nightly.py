@@ -110,6 +110,9 @@ def show(result: dict[str, Any]) -> None:
         print(f"\n{text['prompt']}{text['text']}")
     if result.get("release"):
         print(f"\nrelease {result['release'][:16]} for {result['board']}, model {result['model']}")
+    for document in result.get("results", {}).values():
+        if document.get("task") == "report" and document.get("html"):
+            print(f"{document['verdict']}: {document['html']}")
 
 
 class Night:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.checkouts import copy_with_store
+from tests.report.browser import chromium, measure, picture
+
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
+PICTURES = ROOT / ".tritforge" / "report" / "pictures"
 COMMAND_S = 1800.0
 
 
@@ -32,21 +38,50 @@ def test_it_has_blocks_for_the_way_from_clone_to_report() -> None:
     assert all(command.startswith("./inv ") for command in commands)
 
 
-@pytest.mark.campaign
-@pytest.mark.emulator
-def test_the_commands_do_what_they_say() -> None:
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A clone as its reader has it, except that what this checkout has built need not be built again."""
+    root = tmp_path_factory.mktemp("tutorial") / "checkout"
+    copy_with_store(root)
+    try:
+        yield root
+    finally:
+        type_it(root, "./inv boards --stop emu1")
+
+
+def type_it(root: Path, command: str) -> subprocess.CompletedProcess[str]:
     """``./inv`` itself has run already: it is what runs this test."""
+    words = [sys.executable, "tasks.py", *shlex.split(command)[1:]]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRITFORGE_")}
+    return subprocess.run(
+        words, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=COMMAND_S, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.emulator
+def test_the_commands_do_what_they_say(checkout: Path) -> None:
     for block, shown in steps():
         said = ""
         for command in block:
-            words = [sys.executable, str(ROOT / "tasks.py"), *shlex.split(command)[1:]]
-            done = subprocess.run(
-                words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=COMMAND_S,
-                stdin=subprocess.DEVNULL, check=False,
-            )  # fmt: skip
+            done = type_it(checkout, command)
             assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stdout[-4000:]}"
             said += done.stdout
         for text in shown:
             assert text in said, f"{block} does not show '{text}':\n{said[-4000:]}"
-    page = (ROOT / ".tritforge" / "report" / "report.html").read_text(encoding="utf-8")
+    page = (checkout / ".tritforge" / "report" / "report.html").read_text(encoding="utf-8")
     assert '<div class="verdict passed">' in page
+    _look_at(checkout / ".tritforge" / "report" / "report.html")
+
+
+def _look_at(page: Path) -> None:
+    """The report of a real night in a browser; its pictures are kept for people, as ``real-WIDTH.png``."""
+    if chromium() is None:
+        return
+    for width in (1280, 390):
+        found = measure(page, width)
+        assert found["errors"] == [] and found["outside"] == [] and found["fetched"] == []
+        assert found["scrollWidth"] <= width
+        assert len(found["plots"]) >= 4 and all(plot["shapes"] >= 3 for plot in found["plots"])
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        picture(page, width, min(found["height"], 12_000), PICTURES / f"real-{width}.png")
