@@ -31,7 +31,9 @@ EMULATED = "emu1"
 
 
 def run(context: Context, board: str = "", model: str = "") -> dict[str, Any]:
-    """Keys: ``figures``: list of {name, figure, limit, reference, how}; ``table``, ``waterfall``, ``time_model``."""
+    """Keys: ``figures``: list of {name, figure, limit, reference, how}; ``table``, ``waterfall``, ``time_model``,
+    ``own_model``.
+    """
     given = reference()
     choice = context.settings.choose(board or None, model or None)
     circuits_board = choice.board if choice.board.emulated else context.settings.board(EMULATED)
@@ -59,6 +61,7 @@ def run(context: Context, board: str = "", model: str = "") -> dict[str, Any]:
         "table": benchmark.table(cycles, cpu, given),
         "waterfall": benchmark.waterfall(cycles, cpu, given),
         "time_model": benchmark.model_against_reference(given),
+        "own_model": benchmark.model_against_rtl(cycles, cpu, given),
         "cpu": cpu.json(),
         "stages": [outcome.json() for outcome in outcomes],
     }
@@ -173,6 +176,14 @@ def show(result: dict[str, Any]) -> None:
     for row in model["rows"]:
         print(
             f"  T = {row['t']:>3}: {row['total']:>6.1f} ms, reference {row['reference_total']:>6.1f} ms,"
+            f" error {row['error_percent']:+.2f} %"
+        )
+    own = result["own_model"]
+    print("\nThe time model, given this project's own parameters [model]")
+    print("  " + ", ".join(f"{name} {value:,.5g}" for name, value in own["parameters"].items()))
+    for row in own["rows"]:
+        print(
+            f"  T = {row['t']:>3}: {row['total']:>6.1f} ms, RTL cycles + CPU {row['counted_total']:>6.1f} ms,"
             f" error {row['error_percent']:+.2f} %"
         )
     print("\nBudget at T = 512")

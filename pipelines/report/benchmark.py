@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +92,43 @@ def circuit_entries(cycles: Cycles, reference: Reference) -> list[Entry]:
     return found
 
 
-def own_parameters(cpu: Figure, reference: Reference) -> Parameters:
-    """The reference's hand-overs and this CPU cost: what is not counted in RTL."""
-    given = reference_parameters(reference)
-    return Parameters(**{**given.json(), "cpu_ms": float(cpu.value)})  # type: ignore[arg-type]
+def own_parameters(cycles: Cycles, cpu: Figure, reference: Reference) -> Parameters:
+    """The time model's parameters as this project's figures give them.
+
+    Bytes are counted in the transfers; what a group and a layer cost beyond their bytes is read off the RTL's cycles at
+    T = 64, so it holds the circuits' starts and ends and no driver.
+    """
+    given, layers, per_ms = reference_parameters(reference), reference.model.layers, reference.clock_mhz * 1e3
+    bytes_per_ms = given.wall_gb_per_s * 1e6
+    packed = cycles.matrix_words(layers) * 8.0
+    shortest = min(cycles.attention)
+    return replace(
+        given,
+        packed_bytes=packed,
+        group_ms=(cycles.matrices(layers) / per_ms - packed / bytes_per_ms) / given.groups,
+        layer_ms=cycles.attention[shortest].cycles / per_ms
+        - given.kv_bytes_a_position * shortest / bytes_per_ms / layers,
+        cpu_ms=float(cpu.value),
+    )
+
+
+def model_against_rtl(cycles: Cycles, cpu: Figure, reference: Reference) -> dict[str, Any]:
+    """The model given this project's own parameters, beside RTL cycles + CPU, of which it was told those at T = 64."""
+    parameters = own_parameters(cycles, cpu, reference)
+    counted = {row["t"]: row["total"] for row in table(cycles, cpu, reference)}
+    rows = [
+        {
+            **time.json(),
+            "counted_total": counted[time.t],
+            "error_percent": round(100 * (time.total - counted[time.t]) / counted[time.t], 2) + 0.0,
+        }
+        for time in predict(parameters)
+    ]
+    return {
+        "parameters": parameters.json(),
+        "rows": rows,
+        "largest_error_percent": round(max(abs(row["error_percent"]) for row in rows), 2),
+    }
 
 
 def table(cycles: Cycles, cpu: Figure, reference: Reference) -> list[dict[str, Any]]:
@@ -127,8 +160,8 @@ def table(cycles: Cycles, cpu: Figure, reference: Reference) -> list[dict[str, A
 
 def time_entries(cycles: Cycles, cpu: Figure, reference: Reference) -> list[Entry]:
     """Total, tokens per second and share of the memory's floor, at each T."""
-    found = []
     given = reference_parameters(reference)
+    found = _part_entries(table(cycles, cpu, reference), cpu, given, reference)
     how = "model: RTL cycles + CPU, hand-over not counted"
     for row in table(cycles, cpu, reference):
         t = row["t"]
@@ -149,6 +182,29 @@ def time_entries(cycles: Cycles, cpu: Figure, reference: Reference) -> list[Entr
                 Figure(100, "%", "model"), Figure(round(100 * floor / theirs.total, 1), "%", "reference"),
             ),
         ]  # fmt: skip
+    return found
+
+
+def _part_entries(
+    rows: Sequence[Mapping[str, Any]], cpu: Figure, given: Parameters, reference: Reference
+) -> list[Entry]:
+    """Each part of a token, beside what its bytes take at the memory's wall and what the reference took."""
+    per_ms = given.wall_gb_per_s * 1e6
+    last = reference.row(max(POSITIONS))
+    counted = "RTL cycles of full-size transfers at 125 MHz, behind the memory's wall"
+    found = [
+        Entry(
+            "part_ms.matrices", Figure(rows[-1]["matrices"], "ms", "rtl"), counted,
+            Figure(round(given.packed_bytes / per_ms, 1), "ms", "model"), Figure(last.matrices, "ms", "reference"),
+        )
+    ]  # fmt: skip
+    for row in rows:
+        t = row["t"]
+        floor = Figure(round(given.kv_bytes_a_position * t / per_ms, 2), "ms", "model")
+        theirs = Figure(reference.row(t).attention, "ms", "reference")
+        found.append(Entry(f"part_ms.attention.t{t}", Figure(row["attention"], "ms", "rtl"), counted, floor, theirs))
+    how = "profile of the last night on a board" if cpu.evidence == "silicon" else "taken from the reference's table"
+    found.append(Entry("part_ms.cpu", cpu, how, None, Figure(last.cpu, "ms", "reference")))
     return found
 
 

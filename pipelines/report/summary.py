@@ -58,6 +58,7 @@ def summarise(night: Night, before: Night | None, history: History, rules: Regre
         "changes": _changes(night, before, figures),
         "figures": figures,
         "time_model": benchmark.model_against_reference(reference()),
+        "own_model": bench.get("own_model", {}),
         "table": bench.get("table", []),
         "waterfall": bench.get("waterfall", []),
         "benchmark": bench.get("figures", []),
