@@ -235,8 +235,8 @@ def inspect_(file, offset=""):
 # --------------------------------------------------------------------------------------------------------- figures
 
 
-@command("Figures", model=MODEL_HELP)
-def evaluate(model=""):
+@command("Figures", model=MODEL_HELP, tokens="how much of the text, in whole windows (default: all of it)")
+def evaluate(model="", tokens=0):
     """The perplexity table."""
 
 

@@ -23,12 +23,15 @@ DEADLINE_S = 7200.0
 FLOAT_WINDOW = 512  # of a model that cannot be packed, which has no context of ours
 
 
-def run(context: Context, model: str = "") -> dict[str, Any]:
+def run(context: Context, model: str = "", tokens: int = 0) -> dict[str, Any]:
     """Keys: ``model``, ``rows``: list of {name, perplexity, low, high, tokens, …}, ``shortlist``, ``agreement``,
     ``saturations``, ``warning``.
 
+    ``tokens`` cuts the text to that many, rounded down to whole windows; with fewer the intervals are wider.
     Raises UsageError for a model without meaning (random weights), ConfigError without an evaluation text.
     """
+    if tokens < 0:
+        raise UsageError(f"--tokens {tokens}: 0 for the whole text, or how many")
     config = context.settings.model(model or None)
     folder, text = _inputs(context, config)
     checkpoint = Checkpoint.open(folder)
@@ -44,6 +47,8 @@ def run(context: Context, model: str = "") -> dict[str, Any]:
     ids = evaluate.windows(tokenizer, text, window, checkpoint.architecture.bos)
     if evaluate.parameters(checkpoint.architecture) > evaluate.LARGE:
         ids = ids[: max(1, evaluate.LARGE_TOKENS // window)]
+    if tokens:
+        ids = ids[: max(1, tokens // window)]
     subject = evaluate.Subject(checkpoint, tokenizer, golden, ids, head_planes)
     with context.console.activity(f"evaluate {config.name}") as activity:
         table = evaluate.evaluate(
@@ -52,7 +57,7 @@ def run(context: Context, model: str = "") -> dict[str, Any]:
     return {"model": config.name, **table}
 
 
-def plan(context: Context, model: str = "") -> dict[str, Any]:
+def plan(context: Context, model: str = "", tokens: int = 0) -> dict[str, Any]:
     config = context.settings.model(model or None)
     _inputs(context, config)
     return builds.plan(context, [_weights(context, model)], f"perplexity table of {config.name}")
