@@ -22,7 +22,8 @@ def render(report: Mapping[str, Any]) -> str:
     ]
     for stage in report["stages"]:
         took = "cached" if stage["cached"] else seconds(stage["elapsed_s"]) if stage["elapsed_s"] else ""
-        lines.append(f"| {stage['name']} | {stage['status']} | {took} |")
+        optional = ", optional" if stage["optional"] else ""
+        lines.append(f"| {stage['name']} | {stage['status']}{optional} | {took} |")
     for stage in report["stages"]:
         if stage["error"]:
             lines += ["", f"**{stage['name']}**: {_escaped(stage['error'].get('message', ''))}"]

@@ -24,6 +24,7 @@ from pipelines.commands.context import Context
 from pipelines.commands.lock import nightly_lock
 from pipelines.engine import graph
 from pipelines.engine.stage import Build, Stage
+from pipelines.report.night import read
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "tests" / "config" / "sample"
@@ -156,6 +157,33 @@ def test_a_mismatch_fails_the_night_and_hides_nothing(checkout: Path) -> None:
     night(checkout)
     # What passed is kept; the board is brought to the release again before it is asked.
     assert sorted(ran(checkout)) == ["deploy", "report", "verify"]
+
+
+def test_an_optional_stage_fails_and_the_night_passes(checkout: Path) -> None:
+    path = checkout / "config" / "pipelines" / "nightly.yaml"
+    line = "  - {name: figures, task: simulate, needs: [release], optional: true}\n"
+    path.write_text(path.read_text().replace("  - {name: report,", line + "  - {name: report,"))
+    error = {"class": "ToolFailed", "message": "no simulator", "hint": "", "log": None}
+    answers(checkout, simulate={"status": "error", "exit": 3, "error": error})
+    result = night(checkout)
+    assert states(result) == {**dict.fromkeys(STAGES, "passed"), "figures": "error"}
+    assert result["optional"] == ["figures"]
+    kept = sorted((checkout / ".tritforge" / "nights").glob("*.json"))[-1]
+    assert read(kept).status == "passed"
+
+
+def test_what_ran_is_told_in_the_past(checkout: Path) -> None:
+    reasons = {stage["name"]: stage["reason"] for stage in night(checkout)["stages"]}
+    assert reasons["deploy"] == "it stands on 'release', which ran"
+
+
+def test_the_program_s_own_code_counts(checkout: Path) -> None:
+    night(checkout)
+    ran(checkout)
+    (checkout / "pipelines").mkdir()
+    (checkout / "pipelines" / "verify.py").write_text("changed")
+    plan = {stage["name"]: stage for stage in nightly.plan(context_of(checkout))["stages"]}
+    assert plan["release"]["cached"] and "tritforge itself changed" in plan["deploy"]["reason"]
 
 
 def test_an_offline_board_is_offline(checkout: Path) -> None:

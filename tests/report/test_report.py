@@ -96,6 +96,34 @@ def test_it_says_what_became_worse_and_where(report: dict[str, Any]) -> None:
     assert worse[0]["commits"] == f"{commit(27)[:12]}..{commit(28)[:12]}"
 
 
+def test_an_optional_stage_that_failed_is_told_and_decides_nothing(tmp_path: Path) -> None:
+    whole = document(30, BASE, optional=["evaluate"])
+    for stage in whole["stages"]:
+        stage["status"] = "error" if stage["name"] == "evaluate" else "passed"
+    error = {"class": "ToolFailed", "message": "no text", "hint": "", "log": None}
+    whole["results"]["evaluate"] = {"task": "evaluate", "status": "error", "error": error}
+    found = report_of(tmp_path, **whole)
+    assert found["verdict"] == "passed"
+    assert found["sentence"] == "Everything that decides passed; optional, and not well: evaluate."
+    assert "error, optional" in html.render(found) and "error, optional" in markdown.render(found)
+    case = ElementTree.fromstring(junit.render(found)).find(".//testcase[@name='evaluate']/skipped")
+    assert case is not None and case.get("message") == "optional, error: no text"
+
+
+def test_what_the_night_has_nothing_to_say_about_has_no_section(tmp_path: Path) -> None:
+    whole = document(0, BASE)
+    for name in ("evaluate", "verify", "simulate", "generate"):
+        del whole["results"][name]
+    whole["texts"] = []
+    path = keep(tmp_path / "nights", 0, whole)
+    with History(tmp_path / "history.sqlite") as history:
+        history.take_in(tmp_path / "nights")
+        page = html.render(summarise(read(path), None, history, Regression()))
+    for id in ("text", "equality", "perplexity", "gates", "history"):
+        assert f'id="{id}"' not in page and f'href="#{id}"' not in page
+    assert "Not in this report: " in page and "perplexity (./inv evaluate)" in page
+
+
 def test_every_section_is_there(report: dict[str, Any]) -> None:
     page = html.render(report)
     for id in (
