@@ -234,9 +234,10 @@ class Session:
         self.releases.assemble(release, manifest, signature)
         return {}
 
-    def do_signature(self, number, release, identity):
+    def do_signature(self, number, release, identity, staged=True):
         self.need_lease()
-        self.releases.verify_signature(os.path.join(self.releases.staging, release), identity, self.signers)
+        folder = os.path.join(self.releases.staging, release) if staged else self.releases.path(release)
+        self.releases.verify_signature(folder, identity, self.signers)
         return {}
 
     def do_check(self, number, release, again=False, staged=True):

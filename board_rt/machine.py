@@ -9,6 +9,7 @@ from board_rt.runtime import Runtime
 CONTROL_ID = 0x54495254  # registers of the control block, pipelines/golden/formats.py
 ID, CONTENT_ID, CYCLES_LO = 0x000, 0x008, 0x010
 CLOCK_TOLERANCE = 0.01  # of the clock's rate: far above crystals, far below the next divider
+CLOCK_MS = (20, 200, 2000)
 
 
 class Machine:
@@ -85,12 +86,17 @@ class Machine:
                 ),
                 "an older bitstream is loaded: deploy again, or restart the board",
             )
-        hertz = self.runtime.measure_clock()
-        found["clock_mhz"] = hertz / 1e6
-        if abs(hertz / 1e6 - float(clock)) > CLOCK_TOLERANCE * float(clock):
+        # This process may be set aside between reading the time and reading the counter, which a longer measurement
+        # makes small; no length makes a wrong clock right.
+        for milliseconds in CLOCK_MS:
+            megahertz = self.runtime.measure_clock(milliseconds) / 1e6
+            if abs(megahertz - float(clock)) <= CLOCK_TOLERANCE * float(clock):
+                break
+        else:
             raise Fault(
                 "BoardUnfit",
-                "the circuits' clock is {:.2f} MHz, the release needs {:.2f}".format(hertz / 1e6, float(clock)),
+                "the circuits' clock is {:.2f} MHz, the release needs {:.2f}".format(megahertz, float(clock)),
                 "another program changed the fabric clocks: restart the board",
             )
+        found["clock_mhz"] = megahertz
         return found

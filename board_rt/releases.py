@@ -10,7 +10,7 @@ import re
 import shutil
 
 from board_rt.faults import Fault, from_os_error
-from board_rt.files import link_stamp, make_link, read_json, sync_folder, write_json
+from board_rt.files import hash_file, link_stamp, make_link, read_json, sync_folder, write_json
 from board_rt.objects import Objects, checked_digest
 
 RELEASE_ID = re.compile(r"^[0-9a-f]{8,64}$")
@@ -160,10 +160,18 @@ class Releases:
             )
 
     def check(self, folder, again):
-        """Holds every part in ``folder`` against the manifest there. Returns (files, bytes); raises TransferError."""
+        """Holds every part in ``folder`` against the manifest there, and that against the folder's name, its SHA-256.
+
+        Returns (files, bytes); raises TransferError.
+        """
+        release = os.path.basename(folder)
         manifest = read_json(os.path.join(folder, MANIFEST))
-        if not isinstance(manifest, dict):
-            raise Fault("TransferError", "the release in {} has no readable manifest".format(folder))
+        if not isinstance(manifest, dict) or hash_file(os.path.join(folder, MANIFEST)) != release:
+            raise Fault(
+                "TransferError",
+                "the manifest of release {} on the board is not the one of that name".format(release[:12]),
+                "deploy again: it is sent again",
+            )
         total = 0
         parts = parts_of(manifest)
         for name, digest in parts.items():

@@ -111,7 +111,9 @@ static tf_status find_functions(simulated *s, const char *path) {
 static tf_status open_library(simulated *s, tf_pl *pl, const char *kind, const char *path, const tf_memory_plan *plan,
                               const tf_params_header *shape, bool simple_dma) {
     char reason[512] = "";
-    /* Never unloaded: a C++ library may have registered functions that run when the process ends. */
+    /* Never unloaded. zig links shared libraries without crtbeginS.o, so they have no DT_FINI_ARRAY and nothing calls
+     * __cxa_finalize for them at dlclose(): the static destructors of its C++ library stay registered with exit(), which
+     * then calls into pages that are gone. (Seen with a plain dlopen, dlclose, exit of the x86-64 library.) */
     s->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!s->library) return tf_fail(TF_STATUS_PL_UNFIT, "the circuits' library cannot be loaded: %s", dlerror());
     tf_status status = find_functions(s, path);

@@ -67,8 +67,8 @@ def one(context: Context, name: str, model: str) -> dict[str, Any]:
 def plan(context: Context, board: str | Sequence[str] = "", model: str = "") -> dict[str, Any]:
     chosen = [board] if isinstance(board, str) else list(board)
     names = context.settings.board_names([name for name in chosen if name])
-    stages = [builds.release(context, name, model) for name in names]
-    return builds.plan(context, stages[:1], *(f"deploy to {name}" for name in names))
+    stages = {stage.name: stage for stage in (builds.release(context, name, model) for name in names)}
+    return builds.plan(context, list(stages.values()), *(f"deploy to {name}" for name in names))
 
 
 def show(result: dict[str, Any]) -> None:

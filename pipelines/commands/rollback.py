@@ -14,8 +14,11 @@ def run(context: Context, board: str = "") -> dict[str, Any]:
     chosen = context.settings.board(board or None)
     site = Site(context.settings, context.state, context.console.say)
     with site.session(chosen, what="rollback") as session:
-        target = session.request("before")["release"]
+        before = session.request("before")
+        target = before["release"]
         session.request("check", {"release": target, "staged": False})
+        identity = str(before["manifest"]["predicate"]["signed_by"])
+        session.request("signature", {"release": target, "identity": identity, "staged": False})
         session.job("smoke", {}, seconds=SMOKE_S, release=target, sudo=needs_root(chosen))
         done = session.request("rollback", {"release": target})
     return {"board": chosen.name, "release": done["release"], "previous": done["previous"]}

@@ -289,6 +289,22 @@ def test_a_byte_that_changes_between_arrival_and_check(bench: BenchBoard, two_re
     works(bench, new)
 
 
+def test_a_manifest_that_was_changed_on_the_board(bench: BenchBoard, two_releases: Releases) -> None:
+    old, _ = two_releases
+    put(bench, old)
+    manifest = bench.root / "releases" / old.id / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"contiguous_bytes": 1048576', '"contiguous_bytes": 1'))
+    connection = Connection(bench.address(), bench.folder / "known_hosts", Deadline.after(20))
+    with exclusive(connection, str(bench.root), "check", 10, Deadline.after(20)) as session:
+        with pytest.raises(errors.TransferError, match="is not the one of that name"):
+            session.request("check", {"release": old.id, "staged": False})
+        with pytest.raises(errors.SignatureError):
+            session.request("signature", {"release": old.id, "identity": old.identity, "staged": False})
+    connection.close()
+    assert put(bench, old).bytes_sent == 0
+    works(bench, old)
+
+
 def test_wrong_release_made_current_by_hand(bench: BenchBoard, two_releases: Releases) -> None:
     old, new = two_releases
     put(bench, old)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,16 @@ from pipelines.base import errors
 from pipelines.base.deadline import Deadline
 from pipelines.boards import verify as boards_verify
 from pipelines.boards.battery import Battery, battery
+from pipelines.boards.compare import Answers
 from pipelines.boards.connection import Connection
 from pipelines.boards.deploy import deploy
-from pipelines.boards.machines import on_this_machine
+from pipelines.boards.machines import Machine, on_this_machine
 from pipelines.boards.reference import golden_from_checkpoint
 from pipelines.boards.release import LocalRelease
 from pipelines.boards.session import Session, exclusive
-from pipelines.config.settings import ROOT
+from pipelines.commands.context import Context
+from pipelines.commands.verify import checkpoint_of
 from pipelines.golden.forward import GoldenModel
-from pipelines.model import convert
 from tests.boards.bench import BenchBoard
 from tests.boards.conftest import Built
 
@@ -30,12 +32,9 @@ PROMPTS = (("Once upon a time", 10), ("The dog", 4))
 
 @pytest.fixture(scope="session")
 def golden() -> GoldenModel:
-    return golden_from_checkpoint(ROOT / "models" / "tiny", settings())
-
-
-def settings() -> convert.Settings:
-    tiny = ROOT / "models" / "tiny"
-    return convert.Settings("tiny", 256, calibration_text=tiny / "calibration.txt", calibration_tokens=144)
+    context = Context()
+    choice = context.settings.choose("emu1", "tiny")
+    return golden_from_checkpoint(*checkpoint_of(context, choice.model, choice.bitstream.dma.max_transfer_bytes))
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +86,7 @@ def test_all_is_equal(proven: Proven, built: Built, golden: GoldenModel, tests_o
     bench, release = proven
     result = prove(bench, release, built, golden, tests_of).json()
     shape = golden.shape
-    rows = shape.layers * (5 * shape.hidden + 2 * shape.ffn) + shape.vocab
+    rows = shape.layers * (5 * shape.hidden + 2 * shape.ffn) + shape.head_planes * shape.vocab
     assert result["circuits"] == {
         "matvec_words": 14 * rows,  # every row of every matrix, at every step
         "attention_words": 14 * shape.layers * shape.heads * 97,
@@ -145,6 +144,36 @@ def test_verify_names_the_word(
     assert first["cause"] in (cause, "DMA or cache"), first
     with_fault(bench, "")
     assert prove(bench, release, built, golden, tests_of).equal
+
+
+def test_a_third_machine_that_differs(proven: Proven, built: Built, golden: GoldenModel, tests_of: Battery) -> None:
+    bench, release = proven
+
+    def run(tokens: list[list[int]]) -> Answers:
+        answers = on_this_machine(built.runtime, release.folder / "weights", tests_of, {}, backend="host", pl=None)
+        assert tokens == [answers.said(number, one.steps) for number, one in enumerate(tests_of.sequences)]
+        answers.logits[(1, 2)] = "0" * 64
+        return answers
+
+    other = boards_verify.Other(Machine("another board", "armv7l", "zig"), run)
+    with pytest.raises(errors.MismatchError, match="golden model, but another board differs in 1 of 14") as caught:
+        prove(bench, release, built, golden, tests_of, others=[other])
+    theirs = caught.value.result["against"][0]
+    assert theirs["mismatches"] == 1 and theirs["first"] == {"sequence": 1, "step": 2}
+
+
+@pytest.mark.parametrize(("key", "value"), [("content_id", None), ("clock_mhz", None)])
+def test_a_release_that_does_not_say_what_its_circuits_are(
+    proven: Proven, built: Built, tmp_path: Path, key: str, value: object
+) -> None:
+    bench, old = proven
+    files = built.files()
+    facts = json.loads((built.bitstream / "bitstream.json").read_text())
+    files["bitstream/bitstream.json"] = json.dumps({**facts, key: value}).encode()
+    with pytest.raises(errors.BoardUnfit, match=f"says no {key}") as caught:
+        deploy(bench.board(), bench.address(), bench.release(tmp_path / "new", files), bench.folder / "known_hosts")
+    assert caught.value.status == 4
+    assert bench.current() == old.id
 
 
 def test_a_flipped_byte_of_the_weights_on_the_board(

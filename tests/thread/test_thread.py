@@ -6,24 +6,14 @@ byte and the cache call; a campaign changes the circuit too, which takes minutes
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pipelines.commands.repro import copy_checkout
+from tests.checkout import Copy
 
-ROOT = Path(__file__).resolve().parents[2]
 STEPS = 3
-SHARED = ("images", "store", "records", "latest", "hashes.json", "versions.json")
-"""What a copy may take from this checkout: content-addressed, so that a change still makes something new of it."""
 
 
 @dataclass(frozen=True)
@@ -52,55 +42,13 @@ CHANGES = {
 }
 
 
-@dataclass
-class Copy:
-    """A copied checkout and its commands."""
-
-    root: Path
-
-    def type_it(self, *arguments: str) -> tuple[int, dict[str, Any], str]:
-        """Exit status, the JSON, and all that was said."""
-        answer = self.root / "answer.json"
-        answer.unlink(missing_ok=True)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TRITFORGE_")}
-        done = subprocess.run(
-            [sys.executable, "tasks.py", *arguments, f"--json={answer}"],
-            cwd=self.root,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=2400,
-        )
-        return done.returncode, json.loads(answer.read_text()) if answer.exists() else {}, done.stdout
-
-
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
-    root = tmp_path_factory.mktemp("thread") / "checkout"
-    copy_checkout(ROOT, root)
-    for name in SHARED:
-        source = ROOT / ".tritforge" / name
-        target = root / ".tritforge" / name
-        target.parent.mkdir(exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, copy_function=_link)
-        elif source.exists():
-            shutil.copy2(source, target)
-    copied = Copy(root)
+    copied = Copy.make(tmp_path_factory.mktemp("thread") / "checkout")
     try:
         yield copied
     finally:
         copied.type_it("boards", "--stop=emu1")
-
-
-def _link(source: str, target: str) -> None:
-    """A second name for a file that nobody changes, or a copy on another file system."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 @pytest.mark.emulator

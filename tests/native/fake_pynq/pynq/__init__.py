@@ -1,17 +1,19 @@
 """A strict pynq 3.0: the real signatures, and the traps that cost people a day each.
 
-Registers and memory are files in FAKE_PYNQ_FOLDER that another process serves (pl_server.py). The processor's view of a
-buffer is memory of its own: only xclSyncBO of the fake libxrt_core moves ranges between the two.
+Registers and memory are files in a folder, FAKE_PYNQ_FOLDER or the board's own, that another process serves
+(pl_server.c). ``facts.json`` there describes the board; with ``server`` in it (a command), loading a bitstream starts
+that process, and the content id is the loaded bitstream's. The processor's view of a buffer is memory of its own: only
+xclSyncBO of the fake libxrt_core moves ranges between the two. No numpy: arrays are what a caller may use of one.
 """
 
 import ctypes
 import json
 import mmap
 import os
+import re
+import subprocess
 
-import numpy as np
-
-_folder = os.environ["FAKE_PYNQ_FOLDER"]
+_folder = os.environ.get("FAKE_PYNQ_FOLDER", "/var/lib/fake-pynq")
 _facts = json.load(open(os.path.join(_folder, "facts.json")))
 _state = {"loaded": None, "used": 0, "buffers": []}
 __version__ = "3.0.1"
@@ -23,6 +25,14 @@ def _map(name):
         return mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     finally:
         os.close(descriptor)
+
+
+class _Array:
+    """Bytes at an address, as numpy describes them to others."""
+
+    def __init__(self, owner, address, shape, typestr):
+        self._owner, self.shape = owner, shape
+        self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": typestr, "version": 3}
 
 
 class _Device:
@@ -43,6 +53,27 @@ class Overlay:
             raise RuntimeError("Unable to find metadata for bitstream")
         if download:
             _state["loaded"] = bitfile_name
+            if "server" in _facts:
+                _bring_up(os.path.splitext(bitfile_name)[0] + ".hwh")
+
+
+def _bring_up(handoff):
+    """The logic as a process that ends with this one, or when another bitstream is loaded."""
+    if "logic" in _state:
+        _state["logic"].stdin.close()
+        _state["logic"].wait()
+    for name, size in (("registers", 5 * 0x10000), ("memory", _facts["cma_bytes"])):
+        with open(os.path.join(_folder, name), "wb") as stream:
+            stream.truncate(size)
+    content_id = re.search(r'NAME="CONTENT_ID" VALUE="(0x[0-9A-Fa-f]+)"', open(handoff).read()).group(1)
+    server, library = _facts["server"]
+    _state["logic"] = subprocess.Popen(
+        [server, _folder, library, str(_facts["base"]), str(_facts["cma_bytes"]), content_id],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    if _state["logic"].stdout.readline() != b"ready\n":
+        raise RuntimeError("the logic did not come up")
 
 
 class _ClocksMeta(type):
@@ -77,17 +108,15 @@ class MMIO:
         assert length <= 0x10000
         self.base_addr, self.length = base_addr, length
         self._map = _map("registers")
-        self.array = np.frombuffer(self._map, np.uint32, length >> 2, window * 0x10000)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._map)) + window * 0x10000
+        self.array = _Array(self._map, address, (length >> 2,), "<u4")
 
 
-class PynqBuffer(np.ndarray):
-    device = None  # numpy 2 has a read-only attribute of this name
-
-    def __new__(cls, *args, device=None, device_address=0, bo=0, coherent=False, **kwargs):
-        self = super().__new__(cls, *args, **kwargs)
-        self.device_address, self.coherent, self.bo, self.device = device_address, coherent, bo, device
+class PynqBuffer(_Array):
+    def __init__(self, owner, address, shape, typestr, bo, device_address, coherent):
+        super().__init__(owner, address, shape, typestr)
+        self.bo, self.device_address, self.coherent, self.device = bo, device_address, coherent, _device
         self.freed = False
-        return self
 
     @property
     def physical_address(self):
@@ -117,22 +146,22 @@ def allocate(shape, dtype="u4", target=None, **kwargs):
         raise TypeError("allocate() got an unexpected keyword argument 'cacheable'")
     cacheable = kwargs.pop("cacheable", True)
     assert not kwargs
-    size = -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // 4096) * 4096
+    width = {"u1": 1, "u4": 4}[dtype]
+    size = -(-shape[0] * width // 4096) * 4096
     if _state["used"] + size > _facts["cma_bytes"]:
         raise RuntimeError("Allocate failed: 4294967295")
     at, _state["used"] = _state["used"], _state["used"] + size
     backing = _map("memory")
     pl = ctypes.addressof(ctypes.c_char.from_buffer(backing)) + at
-    bo = len(_state["buffers"]) + 1
+    bo, typestr, device_address = len(_state["buffers"]) + 1, "<" + dtype, _facts["base"] + at
     if cacheable:
-        raw = np.full(size, 0xA5, dtype=np.uint8)  # what lies in memory is not what the logic left there
-        buffer = PynqBuffer(shape, dtype, buffer=raw, bo=bo, device=_device, device_address=_facts["base"] + at)
+        raw = (ctypes.c_uint8 * (size + 4096))()
+        ctypes.memset(raw, 0xA5, len(raw))  # what lies in memory is not what the logic left there
+        address = -(-ctypes.addressof(raw) // 4096) * 4096
         xrt = ctypes.CDLL(os.path.join(os.environ["XILINX_XRT"], "lib", "libxrt_core.so"))
-        xrt.fake_register(bo, ctypes.c_void_p(buffer.virtual_address), ctypes.c_void_p(pl), ctypes.c_size_t(size))
+        xrt.fake_register(bo, ctypes.c_void_p(address), ctypes.c_void_p(pl), ctypes.c_size_t(size))
+        buffer = PynqBuffer((raw, backing), address, shape, typestr, bo, device_address, coherent=False)
     else:
-        raw = np.frombuffer(backing, np.uint8, size, at)
-        buffer = PynqBuffer(
-            shape, dtype, buffer=raw, bo=bo, device=_device, device_address=_facts["base"] + at, coherent=True
-        )
-    _state["buffers"].append((buffer, raw, backing))
+        buffer = PynqBuffer(backing, pl, shape, typestr, bo, device_address, coherent=True)
+    _state["buffers"].append(buffer)
     return buffer
