@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import LockHeld
 
@@ -30,6 +28,8 @@ def held(
     Waits until ``deadline``; without one it does not wait. ``what`` names the work, for whoever finds the lock taken
     (``on_wait`` is told once, before waiting). Raises LockHeld with the holder's process, work and start.
     """
+    from filelock import FileLock, Timeout  # with asyncio behind it: a tenth of a second that a plan does not need
+
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path, thread_local=False)
     try:

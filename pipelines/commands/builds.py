@@ -44,7 +44,7 @@ def release(context: Context, board_name: str | None, model_name: str | None) ->
     return release_stage(
         context.workshop,
         choice,
-        signer(context.settings, context.state),
+        signer(context.settings, context.state, make=not context.plan),
         bitstream=bitstream(context, choice.board),
         runtime=runtime(context),
         weights=weights(context, choice.model, choice.board),
@@ -92,7 +92,7 @@ def warning(outcomes: Sequence[Outcome]) -> str:
 def plan(context: Context, stages: Sequence[Stage], *steps: str) -> dict[str, Any]:
     """What ``--plan`` shows: the stages, then the steps that are never cached."""
     return {
-        "stages": [outcome.json() for outcome in graph.plan(stages, context.store)],
+        "stages": [outcome.json() for outcome in graph.plan(stages, context.store, check=True)],
         "steps": list(steps),
     }
 

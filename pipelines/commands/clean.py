@@ -47,7 +47,13 @@ def _sort(context: Context, keep: int) -> tuple[list[Artefact], list[Artefact]]:
         context.store.artefacts(), key=lambda artefact: float(artefact.record.get("built_on", 0)), reverse=True
     )
     releases = [artefact for artefact in everything if artefact.name.startswith("release-")]
-    kept = releases[:keep]
+    # The newest, and what each kind of board stands at now, even where others have been built since (a source taken
+    # back, a board that gets a release once a month).
+    kept = [
+        release
+        for i, release in enumerate(releases)
+        if i < keep or (context.store.latest(release.name) or {}).get("key") == release.key
+    ]
     needed = {artefact.key for artefact in kept}
     digests = {
         value for artefact in kept for name, value in artefact.record["inputs"].items() if name.startswith("artefact ")

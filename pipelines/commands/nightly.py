@@ -139,7 +139,9 @@ class Night:
         """Marks every step that need not run, and says of the others why they would."""
         from pipelines.engine import graph
 
-        outcomes = {outcome.name: outcome for outcome in graph.plan([self.release_stage], self.context.store)}
+        # Parts that don't fit are the release's failure in a night, beside the other results; a plan says so at once.
+        planned = graph.plan([self.release_stage], self.context.store, check=self.context.plan)
+        outcomes = {outcome.name: outcome for outcome in planned}
         self.details = [outcome.json() for outcome in outcomes.values()]
         release = outcomes[self.release_stage.name]
         for step in self.steps.values():

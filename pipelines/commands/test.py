@@ -89,7 +89,7 @@ def plan(context: Context, path: Sequence[str] = (), match: str = "", campaign: 
 def show(result: dict[str, Any]) -> None:
     print()
     for name, part in result["parts"].items():
-        if part["seconds"]:
+        if part["seconds"] or result["checks"]:  # all of them for the whole suite
             over = "  over its budget" if part["seconds"] > part["budget_s"] else ""
             print(f"{name:<16} {part['seconds'] / 60:5.1f} of {part['budget_s'] / 60:2.0f} min{over}")
     for name, passed in result["checks"].items():

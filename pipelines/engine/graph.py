@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,8 +68,11 @@ def in_order(stages: Iterable[Stage]) -> list[Stage]:
     return list(ordered.values())
 
 
-def plan(stages: Iterable[Stage], store: Store) -> list[Outcome]:
-    """What :func:`run` would do, without doing it."""
+def plan(stages: Iterable[Stage], store: Store, *, check: bool = False) -> list[Outcome]:
+    """What :func:`run` would do, without doing it.
+
+    ``check`` raises what a stage's own check finds wrong with the artefacts that it stands on, where all are built.
+    """
     outcomes: dict[str, Outcome] = {}
     for stage in in_order(stages):
         outcome = Outcome(stage.name)
@@ -84,6 +87,8 @@ def plan(stages: Iterable[Stage], store: Store) -> list[Outcome]:
         outcome.cached = outcome.artefact is not None
         if not outcome.cached:
             outcome.reason = _reason(stage, inputs, store)
+            if check:
+                _check(stage, outcomes)
     store.hashes.save()
     return list(outcomes.values())
 
@@ -279,6 +284,17 @@ def _run_one(
             raise StoreError(f"stage '{stage.name}' could not be written: {error}", log=log) from error
         finally:
             remove_tree(work)
+
+
+def _check(stage: Stage, outcomes: Mapping[str, Outcome]) -> None:
+    if stage.check is None:
+        return
+    below = {other.name: outcomes[other.name].artefact for other in stage.upstream}
+    try:
+        stage.check({name: artefact for name, artefact in below.items() if artefact is not None})
+    except TritforgeError as error:
+        error.message = f"stage '{stage.name}': {error.message}"
+        raise
 
 
 def _unchanged(stage: Stage, inputs: Inputs, store: Store) -> None:

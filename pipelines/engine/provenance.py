@@ -96,8 +96,9 @@ def statement(
                     "invocationId": key,
                     "startedOn": _timestamp(started),
                     "finishedOn": _timestamp(finished),
-                    "command": list(command),
-                    "machine": f"{platform.system()} {platform.machine()}",
+                    # SLSA's three fields end here; a builder's own carry its name.
+                    "tritforge_command": list(command),
+                    "tritforge_machine": f"{platform.system()} {platform.machine()}",
                 },
                 "byproducts": byproducts,
             },

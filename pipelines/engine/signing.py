@@ -16,6 +16,7 @@ from pipelines.config.settings import Settings
 
 NAMESPACE = "tritforge-release"
 SIGN_S = 60.0  # an agent may ask its owner
+NO_KEY = "a key that is not made yet"
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,13 @@ class Signer:
     allowed_signers: Path
 
 
-def signer(settings: Settings, state: Path, environment: Mapping[str, str] | None = None) -> Signer:
-    """The signer of the configuration; without one, a key of this checkout, made now if it does not exist."""
+def signer(
+    settings: Settings, state: Path, environment: Mapping[str, str] | None = None, *, make: bool = True
+) -> Signer:
+    """The signer of the configuration; without one, a key of this checkout, made now if it does not exist.
+
+    Without ``make`` nothing is written: a plan names the key that would be made, whose public half reads ``NO_KEY``.
+    """
     signing = settings.main.model.signing
     environment = os.environ if environment is None else environment
     named = signing.key_file
@@ -52,20 +58,22 @@ def signer(settings: Settings, state: Path, environment: Mapping[str, str] | Non
         if not allowed.exists():
             raise settings.main.fault(("signing", "allowed_signers"), f"{allowed} does not exist")
         return Signer(signing.identity, key, False, allowed)
+    if not make:
+        return Signer(signing.identity, _own_path(state), True, _allowed_path(state))
     key = own_key(state)
     return Signer(signing.identity, key, True, _allowed(state, key, signing.identity))
 
 
 def own_key(state: Path) -> Path:
     """The key that this checkout made for itself, for emulated boards."""
-    folder = state / "signing"
-    key = folder / "key"
+    key = _own_path(state)
+    folder = key.parent
     if key.exists() and key.with_suffix(".pub").exists():
         return key
     with held(folder / "key.lock", "make the signing key", deadline=Deadline.after(SIGN_S)):
         if not (key.exists() and key.with_suffix(".pub").exists()):
             fresh = folder / "key.new"
-            for path in (fresh, fresh.with_suffix(".new.pub"), folder / "key.new.pub"):
+            for path in (fresh, folder / "key.new.pub"):
                 path.unlink(missing_ok=True)
             run_tool(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tritforge checkout key", "-f", fresh],
@@ -78,8 +86,10 @@ def own_key(state: Path) -> Path:
 
 
 def public_key(key: Path) -> str:
-    """``ssh-ed25519 AAAA…`` of a private or public key file."""
+    """``ssh-ed25519 AAAA…`` of a private or public key file; ``NO_KEY`` when there is neither."""
     public = key if key.suffix == ".pub" else Path(f"{key}.pub")
+    if not key.exists() and not public.exists():
+        return NO_KEY
     try:
         return " ".join(public.read_text(encoding="ascii").split()[:2])
     except (OSError, UnicodeDecodeError):
@@ -125,8 +135,16 @@ def check(file: Path, signature: Path, identity: str, allowed_signers: Path) -> 
 
 def _allowed(state: Path, key: Path, identity: str) -> Path:
     """The list of allowed signers with just this key, for boards that accept whoever owns the checkout."""
-    path = state / "signing" / "allowed_signers"
+    path = _allowed_path(state)
     line = f'{identity} namespaces="{NAMESPACE}" {public_key(key)}\n'
     if not path.exists() or path.read_text(encoding="ascii") != line:
         write_text(path, line)
     return path
+
+
+def _own_path(state: Path) -> Path:
+    return state / "signing" / "key"
+
+
+def _allowed_path(state: Path) -> Path:
+    return state / "signing" / "allowed_signers"

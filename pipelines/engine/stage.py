@@ -52,6 +52,8 @@ class Stage:
     # runs writes it into the ``toolchain`` key of this file of its output.
     toolchain: str = ""
     toolchain_file: str = ""
+    # Raises when what it stands on does not go together. Asked by a plan too, as soon as all of that is built.
+    check: Callable[[Mapping[str, Artefact]], None] | None = field(default=None, compare=False)
     evidence_files: tuple[str, ...] = ()  # outputs whose JSON goes into the provenance, such as gates.json
 
 

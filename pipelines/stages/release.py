@@ -57,13 +57,18 @@ def release_stage(
     }
     files = sources(shop.root, "board_rt/**/*")
 
-    def build(job: Build) -> None:
-        below = {
-            "bitstream": job.upstream[bitstream.name],
-            "runtime": job.upstream[runtime.name],
-            "weights": job.upstream[weights.name],
+    def by_kind(artefacts: Mapping[str, Artefact]) -> dict[str, Artefact]:
+        return {
+            "bitstream": artefacts[bitstream.name],
+            "runtime": artefacts[runtime.name],
+            "weights": artefacts[weights.name],
         }
-        make_release(job, choice, signer, below, files, values)
+
+    def build(job: Build) -> None:
+        make_release(job, choice, signer, by_kind(job.upstream), files, values)
+
+    def check(artefacts: Mapping[str, Artefact]) -> None:
+        check_fit(choice, facts_of(by_kind(artefacts)), values["contiguous_bytes"])
 
     return Stage(
         name=f"release-{board.kind}-{choice.model.name}" + ("" if board.emulated else f"-{board.bitstream}"),
@@ -71,6 +76,7 @@ def release_stage(
         files=files,
         values=values,
         upstream=(bitstream, runtime, weights),
+        check=check,
         deadline_s=300.0,
         toolchain="tritforge",
     )

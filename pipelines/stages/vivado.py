@@ -7,7 +7,6 @@ from pipelines.base.files import HashCache, canonical_json, sha256_bytes
 from pipelines.engine.stage import Build, Stage
 from pipelines.stages.sources import sources
 from pipelines.stages.workshop import Workshop
-from pipelines.vivado import build as vivado_build
 from pipelines.vivado import toolchain
 from pipelines.vivado.design import BitstreamDesign
 from pipelines.vivado.failure import VersionMismatch
@@ -33,6 +32,8 @@ def vivado_stage(
     content_id = content_id_of({name: hashes.sha256(path) for name, path in files.items()}, values)
 
     def build(job: Build) -> None:
+        from pipelines.vivado import build as vivado_build  # and all its parsers, which a plan has no use for
+
         try:
             vivado_build.build(
                 design,
@@ -74,6 +75,8 @@ def _which_vivado(shop: Workshop, design: BitstreamDesign, *, release: bool) -> 
     if address:
 
         def ask() -> str:
+            from pipelines.vivado import build as vivado_build
+
             there = vivado_build.find_vivado(design, release=release, deadline=Deadline.after(ASK_HOST_S))
             return vivado_build.identity(there)
 

@@ -11,12 +11,11 @@ from typing import Any
 from pipelines.base.errors import CheckpointError
 from pipelines.config.model import CheckpointSource, HubSource, ModelConfig, RandomSource
 from pipelines.engine.stage import Build, Stage
-from pipelines.model import checkpoint, convert, random
 from pipelines.stages.sources import sources
 from pipelines.stages.versions import package
 from pipelines.stages.workshop import Workshop
 
-TOKENIZER = checkpoint.TOKENIZER
+TOKENIZER = "tokenizer.json"
 HUB = "hub"
 """Folder in the state folder where checkpoints of the Hugging Face hub are kept."""
 CONVERT_S = 3600.0
@@ -55,6 +54,8 @@ def weights_stage(
         values["calibration_tokens"] = model.calibration.tokens
 
     def build(job: Build) -> dict[str, Any]:
+        from pipelines.model import convert  # numpy is for who builds, not for who plans
+
         if isinstance(model.source, RandomSource):
             folder = random_checkpoint(job, model)
             tokenizer = shop.settings.path(model.source.tokenizer)
@@ -104,6 +105,8 @@ def checkpoint_folder(
     Raises CheckpointError with what to set; TransferError when the hub fails, ToolMissing without its library.
     """
     if isinstance(source, HubSource):
+        from pipelines.model import checkpoint
+
         return checkpoint.fetch(source.repository, source.revision, shop.state / HUB, say=say)
     if source.path_env is not None:
         named = environment.get(source.path_env)
@@ -138,6 +141,8 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 def random_checkpoint(job: Build, model: ModelConfig) -> Path:
     """Writes the model's random checkpoint beside the output; it goes with the work folder."""
+    from pipelines.model import random
+
     assert isinstance(model.source, RandomSource)
     assert model.shape is not None
     folder = job.out.parent / "checkpoint"
@@ -158,7 +163,9 @@ def random_checkpoint(job: Build, model: ModelConfig) -> Path:
 
 def check_shape(folder: Path, model: ModelConfig) -> None:
     """The checkpoint against the shape that the configuration promises (and that memory was planned with)."""
-    found = checkpoint.Checkpoint.open(folder).architecture
+    from pipelines.model.checkpoint import Checkpoint
+
+    found = Checkpoint.open(folder).architecture
     assert model.shape is not None
     for name, expected in model.shape.model_dump().items():
         if getattr(found, name) != expected:

@@ -20,9 +20,9 @@ FULL_ROUNDS = 100
 PAUSE_S = 0.012
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+def start(folder: Path, pause_s: float = PAUSE_S) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.engine.workshop", str(folder), str(PAUSE_S)],
+        [sys.executable, "-m", "tests.engine.workshop", str(folder), str(pause_s)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -81,6 +81,25 @@ def test_killed_at_random(tmp_path: Path, full_campaigns: bool) -> None:
     store.sweep()
     assert not list((tmp_path / ".tritforge" / "work").iterdir()), "nothing of the dead is left after a clean"
     assert all(outcome.cached for outcome in workshop.build(tmp_path))
+
+
+def test_interrupted_and_resumed(tmp_path: Path) -> None:
+    """Ctrl-C while something is being built: status 130, what was finished is kept, and the same build goes on."""
+    (tmp_path / "right.txt").write_text("right")
+    (tmp_path / "left.txt").write_text("left")
+    process = start(tmp_path, pause_s=0.5)
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not any((tmp_path / ".tritforge").glob("work/*/out/pieces/*")):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130
+    kept = assert_all_recorded_is_whole(tmp_path)
+    assert kept < 3, "it was interrupted before its end"
+    outcomes = workshop.build(tmp_path)
+    assert [outcome.status for outcome in outcomes] == ["passed"] * 3
+    assert sum(outcome.cached for outcome in outcomes) == kept
+    join = outcomes[-1].artefact
+    assert join is not None and (join.folder / "sum").read_text() == workshop.expected_sum(tmp_path)
 
 
 def test_two_processes_build_once(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from pipelines.base.console import Console
+from pipelines.base.errors import TritforgeError
 from pipelines.base.files import HashCache
 from pipelines.engine import graph
 from pipelines.engine.stage import Build, Stage
@@ -72,6 +73,9 @@ def build(folder: Path, pause_s: float = 0.0) -> list[graph.Outcome]:
 
 
 if __name__ == "__main__":
-    outcomes = build(Path(sys.argv[1]), float(sys.argv[2]))
-    graph.raise_worst(outcomes)
+    try:
+        outcomes = build(Path(sys.argv[1]), float(sys.argv[2]))
+        graph.raise_worst(outcomes)
+    except TritforgeError as error:
+        sys.exit(error.status)
     print(*(f"{outcome.name}={'cached' if outcome.cached else 'built'}" for outcome in outcomes))

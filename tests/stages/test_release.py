@@ -56,12 +56,15 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-Make = Callable[..., Artefact]
+Make = Callable[..., Any]
 
 
 @pytest.fixture
 def make(root: Path) -> Make:
-    """Builds a release; ``changed`` maps bitstream, runtime or weights to facts that differ from good ones."""
+    """Builds a release; ``changed`` maps bitstream, runtime or weights to facts that differ from good ones.
+
+    With ``planned`` the parts alone are built, and the release is planned.
+    """
 
     def build(
         board: str = "emu1",
@@ -69,8 +72,9 @@ def make(root: Path) -> Make:
         overrides: tuple[str, ...] = (),
         state: str = ".tritforge",
         gates: dict[str, Any] | None = GATES,
+        planned: bool = False,
         **changed: dict[str, Any],
-    ) -> Artefact:
+    ) -> Artefact | None:
         settings = Settings(root, overrides, environment={})
         folder = root / state
         store = Store(folder, HashCache(folder / "hashes.json"))
@@ -97,8 +101,11 @@ def make(root: Path) -> Make:
             runtime=part("runtime"),
             weights=part("weights"),
         )
-        outcomes = graph.run([stage], store, Console(quiet=True), root=root)
+        outcomes = graph.run(stage.upstream if planned else [stage], store, Console(quiet=True), root=root)
         graph.raise_worst(outcomes)
+        if planned:
+            graph.plan([stage], store, check=True)
+            return None
         return graph.artefact_of(outcomes, stage.name)
 
     return build
@@ -196,6 +203,12 @@ def test_what_was_not_gated_is_not_signed(make: Make, board: str, gates: dict[st
 def test_parts_that_do_not_fit(make: Make, changed: dict[str, Any], kind: type[TritforgeError], message: str) -> None:
     with pytest.raises(kind, match=message):
         make(**changed)
+    with pytest.raises(kind, match="^stage 'release-emulated-tiny': .*" + message):
+        make(planned=True, **changed)
+
+
+def test_parts_that_fit_are_planned_without_a_word(make: Make) -> None:
+    make(planned=True)
 
 
 def test_a_named_key_must_be_there(root: Path) -> None:
@@ -230,3 +243,25 @@ def test_clean_keeps_the_newest_releases_and_what_they_are_made_of(make: Make, r
     assert folders == {artefact.digest for artefact in context.store.artefacts()}
     with pytest.raises(ConfigError, match="at least one release must stay"):
         clean.run(context, keep=0)
+
+
+def test_clean_keeps_the_release_that_is_current(make: Make, root: Path) -> None:
+    """A source was taken back: the release in use is an old one, and it stays whole with all that it is made of."""
+    first = make()
+    for turn in range(3):
+        make(bitstream={"turn": turn})
+    make()
+    context = Context(root=root, console=Console(quiet=True))
+    result = clean.run(context, keep=1)
+    assert first.digest in result["kept_releases"] and len(result["kept_releases"]) == 2
+    store = Context(root=root, console=Console(quiet=True)).store
+    assert store.find(first.key) is not None
+    made_of = {value for name, value in first.record["inputs"].items() if name.startswith("artefact ")}
+    assert made_of <= {artefact.digest for artefact in store.artefacts() if store.damage(artefact) is None}
+
+
+def test_a_plan_makes_no_key(root: Path) -> None:
+    state = root / "new"
+    who = signing.signer(Settings(root, environment={}), state, {}, make=False)
+    assert signing.public_key(who.key) == signing.NO_KEY
+    assert not state.exists()
