@@ -240,8 +240,8 @@ def evaluate(model="", tokens=0):
     """The perplexity table."""
 
 
-@command("Figures", board=BOARD_HELP, model=MODEL_HELP)
-def benchmark(board="", model=""):
+@command("Figures", board=BOARD_HELP, model=MODEL_HELP, push="also push 141 MiB to the board, in turn with scp")
+def benchmark(board="", model="", push=False):
     """The figures of performance, each with its evidence and its limit."""
 
 

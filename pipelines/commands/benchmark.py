@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import FormatError
 from pipelines.base.figure import Figure
 from pipelines.base.files import canonical_json, read_json, sha256_bytes, write_json
+from pipelines.boards import push as boards_push
+from pipelines.boards.site import Site
 from pipelines.commands import builds
 from pipelines.commands.context import Context
+from pipelines.config.board import Board
 from pipelines.config.model import CheckpointSource
 from pipelines.engine.store import Artefact
 from pipelines.hardware import synth
@@ -30,9 +34,11 @@ SYNTH_S = 1800.0
 EMULATED = "emu1"
 
 
-def run(context: Context, board: str = "", model: str = "") -> dict[str, Any]:
+def run(context: Context, board: str = "", model: str = "", push: bool = False) -> dict[str, Any]:
     """Keys: ``figures``: list of {name, figure, limit, reference, how}; ``table``, ``waterfall``, ``time_model``,
     ``own_model``.
+
+    ``push`` also pushes a file of a full-size model's size to the board, in turn with scp, which takes minutes.
     """
     given = reference()
     choice = context.settings.choose(board or None, model or None)
@@ -53,6 +59,8 @@ def run(context: Context, board: str = "", model: str = "") -> dict[str, Any]:
         )
     measured = made[weights.name].record.get("measured", {})
     entries += benchmark.rate_entries(measured, _checkpoint(context, choice.model.source), _last(context, "deploy"))
+    if push:
+        entries += pushes(context, choice.board)
     latest = [record for stage in (bitstream, runtime, weights) if (record := made[stage.name].record)]
     entries += benchmark.stage_entries(latest)
     entries.append(plan_time(context))
@@ -113,6 +121,20 @@ def synthesis(context: Context) -> list[Entry]:
     ]  # fmt: skip
 
 
+def pushes(context: Context, board: Board) -> list[Entry]:
+    """The rate of an upload to the board beside scp's; its address is asked for once, so both go the same way."""
+    site = Site(context.settings, context.state, context.console.say)
+    with (
+        site.address(board) as address,
+        tempfile.TemporaryDirectory(prefix="tritforge-push-") as scratch,
+        context.console.activity(f"push to {board.name}") as activity,
+    ):
+        found = boards_push.against_scp(
+            address, board.root, site.known_hosts, Path(scratch), lease_s=board.lease_s, say=activity.say
+        )
+    return benchmark.push_entries(board.name, boards_push.FILE_BYTES, [(pair.ours_s, pair.scp_s) for pair in found])
+
+
 def plan_time(context: Context) -> Entry:
     """How long it takes to find out that there is nothing to do."""
     started = time.perf_counter()
@@ -142,7 +164,7 @@ def _checkpoint(context: Context, source: object) -> Path:
     return Path("/nonexistent")
 
 
-def plan(context: Context, board: str = "", model: str = "") -> dict[str, Any]:
+def plan(context: Context, board: str = "", model: str = "", push: bool = False) -> dict[str, Any]:
     choice = context.settings.choose(board or None, model or None)
     circuits_board = choice.board if choice.board.emulated else context.settings.board(EMULATED)
     stages = [
@@ -150,7 +172,10 @@ def plan(context: Context, board: str = "", model: str = "") -> dict[str, Any]:
         builds.runtime(context),
         builds.weights(context, choice.model, choice.board),
     ]
-    return builds.plan(context, stages, "full-size transfers through the RTL", "synthesis", "decode on this machine")
+    more = [f"push to {choice.board.name}, in turn with scp"] if push else []
+    return builds.plan(
+        context, stages, *more, "full-size transfers through the RTL", "synthesis", "decode on this machine"
+    )
 
 
 def show(result: dict[str, Any]) -> None:

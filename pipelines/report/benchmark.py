@@ -325,6 +325,21 @@ def rate_entries(measured: Mapping[str, Any], checkpoint: Path, deployed: Mappin
     return found
 
 
+def push_entries(board: str, size: int, seconds: Sequence[tuple[float, float]]) -> list[Entry]:
+    """``seconds`` for ``size`` bytes to a board, ours and scp's, in pairs that were taken one after the other."""
+    how = f"{size / 2**20:.0f} MiB to {board}, median of {len(seconds)} pairs in turn"
+    ours, scp = (statistics.median(pair[side] for pair in seconds) for side in (0, 1))
+    ratio = statistics.median(scp / ours for ours, scp in seconds)
+    return [
+        Entry(
+            "push.rate", Figure(round(size / ours / 1e6, 2), "MB/s", "model"), f"{how}; hashed on the board",
+            Figure(round(size / scp / 1e6, 2), "MB/s", "model"),
+        ),
+        Entry("push.over_scp", Figure(round(ratio, 3), "×", "model"), f"{how}; the limit is scp's rate",
+              Figure(1, "×", "model")),
+    ]  # fmt: skip
+
+
 def stage_entries(records: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """Time of each stage when it was last built here."""
     return [

@@ -57,6 +57,7 @@ class BenchBoard:
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder}/host_key\nPidFile none\nUsePAM no\n"
             f"AuthorizedKeysFile {self.folder}/authorized_keys\nStrictModes no\nPasswordAuthentication no\n"
             f"PermitRootLogin prohibit-password\nMaxStartups 64\nUseDNS no\nAcceptEnv TRITFORGE_*\n"
+            "Subsystem sftp internal-sftp\n"
             + "SetEnv "
             + " ".join(
                 f'{name}="{value}"' for name, value in {"TRITFORGE_SYSROOT": self.system, **(environment or {})}.items()

@@ -17,10 +17,12 @@ import pytest
 
 from pipelines.base import errors
 from pipelines.base.deadline import Deadline
+from pipelines.boards import push
 from pipelines.boards.connection import Connection, accept_key
 from pipelines.boards.deploy import PHASES, Deployed, deploy, many
 from pipelines.boards.release import LocalRelease
 from pipelines.boards.session import exclusive
+from pipelines.report.benchmark import push_entries
 from tests.boards.bench import BenchBoard, Proxy, descendants, make_release, plain_files
 
 Releases = tuple[LocalRelease, LocalRelease]
@@ -533,6 +535,20 @@ def test_what_is_no_gated_bitstream_is_not_sent_to_a_real_board(
     with pytest.raises(error):
         put(bench, release, board=bench.board().model_copy(update={"kind": "pynq-z1"}), on_phase=phases.append)
     assert phases == [] and bench.current() is None
+
+
+def test_a_push_is_measured_beside_scp(bench: BenchBoard, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    size = 3 << 20
+    pairs = push.against_scp(
+        bench.address(), str(bench.root), bench.folder / "known_hosts", scratch, lease_s=10, size=size, pairs=2
+    )
+    assert [pair.scp_first for pair in pairs] == [False, True]
+    assert all(pair.ours_s > 0 and pair.scp_s > 0 for pair in pairs)
+    assert os.listdir(bench.root / "objects") == os.listdir(bench.root / "staging") == [], "nothing is left there"
+    rate, ratio = push_entries("bench", size, [(2.0, 1.5), (1.0, 1.0), (1.0, 1.2)])
+    assert (rate.figure.value, ratio.figure.value) == (round(size / 1e6, 2), 1.0)
 
 
 def test_many_boards_with_a_canary() -> None:
