@@ -23,7 +23,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import BoardOffline, ToolFailed
 from pipelines.base.files import read_json, sha256_bytes, write_bytes, write_json
 from pipelines.base.lock import held
-from pipelines.boards import rootfs
+from pipelines.boards import privilege, rootfs
 from pipelines.boards.initrd import board_initrd
 
 USER = "tritforge"
@@ -82,7 +82,7 @@ class Emulator:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             mirror = os.environ.get("TRITFORGE_MIRROR", rootfs.MIRROR)
-            rootfs.build(partial, deadline, self.images / "build.log", disk_gib=self.disk_gib, mirror=mirror)
+            privilege.build_image(partial, deadline, self.images / "build.log", disk_gib=self.disk_gib, mirror=mirror)
             partial.rename(target)
         return target
 
