@@ -31,16 +31,13 @@ BUDGET_MINUTES = {
 }
 PART_OF = {
     "tests/hardware": "RTL",
-    "tests/hw": "RTL",
-    "tests/rtl": "RTL",
     "tests/native": "runtime",
-    "tests/runtime": "runtime",
     "tests/vivado": "Vivado stand-in",
-    "tests/emulator": "emulated board",
     "tests/boards": "boards",
+    "tests/boards/test_emulator": "emulated board",
     "tests/thread": "emulated board",
 }
-"""Which budget a folder of tests draws on; what stands here in no line draws on ``rest``."""
+"""Which budget a folder or a file of tests draws on; what stands here in no line draws on ``rest``."""
 
 
 def run(context: Context, path: Sequence[str] = (), match: str = "", campaign: bool = False) -> dict[str, Any]:
@@ -72,6 +69,8 @@ def run(context: Context, path: Sequence[str] = (), match: str = "", campaign: b
         name: {"seconds": round(times.get(name, 0.0), 1), "budget_s": minutes * 60}
         for name, minutes in BUDGET_MINUTES.items()
     }
+    whole_s = time.monotonic() - started + times.get("system packages", 0.0)
+    result["parts"]["whole"] = {"seconds": round(whole_s, 1), "budget_s": 60 * sum(BUDGET_MINUTES.values())}
     wrong = [name for name, passed in checks.items() if not passed]
     if status == 5 or (status == 0 and result["passed"] == 0):
         raise UsageError("no test was run", hint="--path and --match select nothing", result=result)
@@ -136,10 +135,16 @@ def _times(junit: Path) -> dict[str, float]:
     times: dict[str, float] = {}
     for suite in _suites(junit):
         for case in suite.iter("testcase"):
-            folder = "/".join(case.get("classname", "").split(".")[:2])
-            part = PART_OF.get(folder, "rest")
+            part = part_of(case.get("classname", ""))
             times[part] = times.get(part, 0.0) + float(case.get("time", "0")) / PROCESSES
     return times
+
+
+def part_of(classname: str) -> str:
+    """The budget of a test by what JUnit calls its class, such as ``tests.boards.test_emulator``."""
+    names = classname.split(".")
+    file, folder = "/".join(names[:3]), "/".join(names[:2])
+    return PART_OF.get(file) or PART_OF.get(folder, "rest")
 
 
 def _suites(junit: Path) -> list[ElementTree.Element]:

@@ -87,7 +87,12 @@ def statement(
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"stage": stage, "values": _of_kind(inputs, "value")},
-                "internalParameters": {"tools": _of_kind(inputs, "tool"), "toolchain": toolchain},
+                "internalParameters": {
+                    "tools": _of_kind(inputs, "tool"),
+                    "toolchain": toolchain,
+                    "command": list(command),
+                    "machine": f"{platform.system()} {platform.machine()}",
+                },
                 "resolvedDependencies": dependencies,
             },
             "runDetails": {
@@ -96,9 +101,6 @@ def statement(
                     "invocationId": key,
                     "startedOn": _timestamp(started),
                     "finishedOn": _timestamp(finished),
-                    # SLSA's three fields end here; a builder's own carry its name.
-                    "tritforge_command": list(command),
-                    "tritforge_machine": f"{platform.system()} {platform.machine()}",
                 },
                 "byproducts": byproducts,
             },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,28 @@ def test_provenance_names_everything_that_went_in(folder: Path) -> None:
     expand = left.record["provenance"]["predicate"]["buildDefinition"]
     assert expand["internalParameters"]["tools"] == {"expander": "1.0"}
     assert "left.txt" in {entry["name"] for entry in expand["resolvedDependencies"]}
+
+
+def test_provenance_has_the_fields_of_slsa_and_no_other(folder: Path) -> None:
+    """As https://slsa.dev/spec/v1.0/provenance lists them; ours are inside of the two that may hold anything."""
+    left = workshop.build(folder)[0].artefact
+    assert left is not None
+    statement = left.record["provenance"]
+    assert set(statement) == {"_type", "subject", "predicateType", "predicate"}
+    predicate = statement["predicate"]
+    assert set(predicate) == {"buildDefinition", "runDetails"}
+    definition, details = predicate["buildDefinition"], predicate["runDetails"]
+    assert set(definition) == {"buildType", "externalParameters", "internalParameters", "resolvedDependencies"}
+    assert definition["internalParameters"]["command"] and definition["internalParameters"]["machine"]
+    assert set(details) == {"builder", "metadata", "byproducts"}
+    assert set(details["builder"]) <= {"id", "version", "builderDependencies"} and ":" in details["builder"]["id"]
+    assert set(details["metadata"]) == {"invocationId", "startedOn", "finishedOn"}
+    assert all(datetime.fromisoformat(details["metadata"][name]).tzinfo for name in ("startedOn", "finishedOn"))
+    resource = {"name", "uri", "digest", "content", "downloadLocation", "mediaType", "annotations"}
+    for entry in [*statement["subject"], *definition["resolvedDependencies"], *details["byproducts"]]:
+        assert set(entry) <= resource
+        assert entry.get("digest") or entry.get("annotations")
+    assert ":" in definition["buildType"]
 
 
 def test_artefacts_are_read_only_and_stay(folder: Path) -> None:
