@@ -32,6 +32,8 @@ CPUS = 2
 BOOT_DEADLINE_S = 180.0  # 22 to 27 s on a loaded 2-core machine; a crowded CI is given six times that
 IMAGE_DEADLINE_S = 900.0
 POLL_S = 0.25
+PROBE_S = 3.0
+GREETING_S = 60.0
 LOG_TAIL_LINES = 15
 
 
@@ -143,6 +145,13 @@ class Emulator:
         except OSError:
             return "(no console output)"
         return "\n".join(f"    {line}" for line in lines[-LOG_TAIL_LINES:]) or "(no console output)"
+
+    def _listens(self) -> bool:
+        """Whether the guest's ssh server has said on the console that it listens."""
+        try:
+            return b"Server listening on" in self.console.read_bytes()
+        except OSError:
+            return False
 
     def _state(self) -> dict[str, Any]:
         try:
@@ -264,7 +273,10 @@ class Emulator:
 
     def _wait_for_ssh(self, endpoint: Endpoint, deadline: Deadline) -> None:
         while True:
-            if ssh_answers(endpoint.host, endpoint.port, deadline.at_most(3)):
+            # QEMU accepts a connection long before the guest listens, so such a one is given up soon. One that the ssh
+            # server has is waited for: on a crowded machine it takes its time, and each new one would make it longer.
+            patience = GREETING_S if self._listens() else PROBE_S
+            if ssh_answers(endpoint.host, endpoint.port, deadline.at_most(patience)):
                 return
             if self.running() is None:
                 raise BoardOffline(

@@ -87,6 +87,43 @@ def test_two_that_start_it_at_once_get_the_same_board(board: Emulator, tmp_path:
     assert run(found[0], tmp_path, "sh", "-c", "test ! -e /tmp/pwned && echo clean").strip() == "clean"
 
 
+def test_its_user_has_one_right(board: Emulator, tmp_path: Path) -> None:
+    endpoint = board.start()
+    assert run(endpoint, tmp_path, "id", "-un").strip() == "tritforge"
+    script = (
+        "sudo -n id && exit 1; sudo -n /bin/busybox reboot && exit 1; "
+        "sudo -n /usr/lib/tritforge/power nonsense && exit 1; "
+        "cat /etc/tritforge/ssh_host_ed25519_key && exit 1; echo x > /usr/lib/tritforge/power && exit 1; "
+        "echo refused"
+    )
+    assert run(endpoint, tmp_path, "sh", "-c", script).strip() == "refused"
+    boots = "cat /proc/sys/kernel/random/boot_id"
+    before = run(endpoint, tmp_path, *boots.split())
+    run(endpoint, tmp_path, "sh", "-c", "(sleep 1; sudo -n /usr/lib/tritforge/power restart) >/dev/null 2>&1 &")
+    end = time.monotonic() + 300
+    while True:
+        assert time.monotonic() < end, board.console_tail()
+        try:
+            if run(endpoint, tmp_path, *boots.split()) != before:
+                return
+        except errors.BoardOffline:
+            pass
+        time.sleep(1)
+
+
+def test_it_powers_itself_off_when_nobody_comes(tmp_path: Path) -> None:
+    quiet = Emulator("emu-quiet", tmp_path, IMAGES, idle_minutes=1)
+    try:
+        quiet.start()
+        end = time.monotonic() + 240
+        while quiet.running() is not None:
+            assert time.monotonic() < end, "it still runs"
+            time.sleep(1)
+        assert "idle for 1 minutes, powering off" in quiet.console.read_text(errors="replace")
+    finally:
+        quiet.stop()
+
+
 def test_a_power_cut_keeps_what_was_synced(board: Emulator, tmp_path: Path) -> None:
     endpoint = board.start()
     run(endpoint, tmp_path, "sh", "-c", "echo kept > /var/lib/tritforge/note; sync")
