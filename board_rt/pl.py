@@ -51,6 +51,7 @@ class Pl:
             # The CPU only writes streams (uncached if that can be had) and only reads results (cached).
             self.mmio.streams = self._side.allocate(plan.streams, cached=False)
             self.mmio.results = self._side.allocate(plan.results, cached=True)
+            self.mmio.results_padded_bytes = int(facts.get("results_padded_to_bytes") or 0)
             if coherent(facts, "results"):
                 self.mmio.results.cached = 0  # the port snoops: nothing to invalidate
             self._side.maintain(self.mmio)

@@ -112,6 +112,7 @@ class MmioOptions(ctypes.Structure):
         ("sync", ctypes.c_void_p),
         ("sync_device", ctypes.c_void_p),
         ("drm_fd", ctypes.c_int32),
+        ("results_padded_bytes", ctypes.c_uint32),
     ]
 
 

@@ -53,6 +53,10 @@ proc finish_run {name minutes} {
     set progress [get_property PROGRESS $run]
     fact $name.status $status
     fact $name.progress $progress
+    if {[string match -nocase *running* $status]} {
+        # The run is a process of its own and goes on; whoever started this tool ends it (pipelines/vivado/leftovers.py).
+        error "run $name was still running after $minutes minutes, at $progress"
+    }
     if {$progress ne "100%"} {
         error "run $name stopped at $progress with status '$status'"
     }

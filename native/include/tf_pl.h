@@ -44,6 +44,8 @@ typedef struct tf_pl {
     const char *(*complaint)(void *self);
     void (*close)(void *self);
     uint32_t default_deadline_ms;
+    /* The PL fills each transfer's results to a multiple of this many bytes; 0: to whole words, as the engines do. */
+    uint32_t results_padded_bytes;
 } tf_pl;
 
 #endif

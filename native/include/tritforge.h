@@ -59,6 +59,7 @@ typedef struct {
     tf_sync_bo sync;          /* how cached ranges are maintained; NULL: by the zocl driver through drm_fd */
     void *sync_device;
     int32_t drm_fd;           /* of /dev/dri/renderD128; -1 when there is none */
+    uint32_t results_padded_bytes; /* what the bitstream fills each transfer's results to: 8, or 32; 0 means 8 */
 } tf_mmio_options;
 
 typedef struct {

@@ -150,6 +150,13 @@ static tf_status renew(driver *d, int call, uint64_t ring, uint32_t first, uint3
     return clean(d, call, ring + (uint64_t)first * TF_DESCRIPTOR_BYTES, (uint64_t)count * TF_DESCRIPTOR_BYTES);
 }
 
+/* Room for a transfer's results, with what the PL fills them up to. Offsets are multiples of TF_TRANSFER_ALIGN_BYTES and
+ * chunks but the last of whole lines, so a filled end never reaches into what follows. */
+static uint32_t result_room(const driver *d, uint32_t bytes) {
+    uint32_t unit = d->pl->results_padded_bytes;
+    return unit ? (uint32_t)tf_align(bytes, unit) : bytes;
+}
+
 static void make_matvec_rings(driver *d) {
     const tf_params_header *shape = &d->image->header;
     uint32_t mm2s[TF_PORTS] = {0}, s2mm[TF_PORTS] = {0}, share_rows = 0;
@@ -170,7 +177,7 @@ static void make_matvec_rings(driver *d) {
         for (uint32_t row = 0; row < t->rows; row += TF_CHUNK_ROWS) {
             uint32_t rows = t->rows - row < TF_CHUNK_ROWS ? t->rows - row : TF_CHUNK_ROWS;
             chunk *c = e->chunks + s2mm[t->port];
-            *c = (chunk){(uint32_t)result + row * 4, tf_result_bytes(rows), share_rows + row + rows};
+            *c = (chunk){(uint32_t)result + row * 4, result_room(d, tf_result_bytes(rows)), share_rows + row + rows};
             make_descriptor(d, e->s2mm, s2mm[t->port]++, e->s2mm_count, d->pl->results.physical + c->offset, c->bytes);
             s->s2mm_count++;
         }
@@ -207,7 +214,7 @@ static void make_attention_rings(driver *d) {
                                 i + 1 == heads ? DESCRIPTOR_EOF : 0);
             }
             chunk *c = e->chunks + layer;
-            *c = (chunk){(uint32_t)d->layout.attention_results[port], heads * d->layout.sums_bytes, heads};
+            *c = (chunk){(uint32_t)d->layout.attention_results[port], result_room(d, heads * d->layout.sums_bytes), heads};
             make_descriptor(d, e->s2mm, layer, e->s2mm_count, d->pl->results.physical + c->offset, c->bytes);
         }
     }
@@ -606,6 +613,8 @@ static tf_status start_all(driver *d) {
         if (i == 0) d->scatter_gather = sg;
         if (sg != d->scatter_gather)
             return tf_fail(TF_STATUS_PL_UNFIT, "some DMAs have scatter-gather, some have not");
+        if (!sg && result_room(d, TF_WORD_BYTES) != TF_WORD_BYTES) /* a head's sums would lie across lines */
+            return tf_fail(TF_STATUS_PL_UNFIT, "a bitstream that fills results up needs DMAs with scatter-gather");
         for (uint32_t channel = DMA_MM2S; channel <= DMA_S2MM; channel += DMA_S2MM - DMA_MM2S) {
             uint64_t ring = channel == DMA_MM2S ? e->mm2s : e->s2mm;
             if (sg) write_register(d, e->dma + channel + DMA_CURRENT, descriptor_address(d, ring, 0));

@@ -148,6 +148,10 @@ static tf_status check_buffer(const board *b, const tf_buffer *buffer, uint64_t 
 
 tf_status tf_pl_open_mmio(tf_pl *pl, const tf_mmio_options *mmio, const tf_memory_plan *plan) {
     if (!mmio) return tf_fail(TF_STATUS_USAGE, "backend mmio needs registers and buffers");
+    uint32_t padded = mmio->results_padded_bytes;
+    if (padded != 0 && padded != TF_WORD_BYTES && padded != TF_CACHE_LINE_BYTES)
+        return tf_fail(TF_STATUS_USAGE, "results filled to %u bytes: must be %d or %d", padded, TF_WORD_BYTES,
+                       TF_CACHE_LINE_BYTES);
     board *b = calloc(1, sizeof *b);
     if (!b) return tf_fail(TF_STATUS_MEMORY, "no memory for the backend");
     b->buffers[0] = mmio->streams;
@@ -178,6 +182,7 @@ tf_status tf_pl_open_mmio(tf_pl *pl, const tf_mmio_options *mmio, const tf_memor
         .complaint = board_complaint,
         .close = board_close,
         .default_deadline_ms = 2000,
+        .results_padded_bytes = padded,
     };
     return TF_OK;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ def prepare(
     files = rtl_files(sources)
     if design.acp_masters():
         files += [scripts / name for name in ACP_SOURCES]
+    check_parameters(design, files)
     names = [path.name for path in files]
     if len(set(names)) != len(names):
         raise ConfigError(f"two sources have the same name: {', '.join(sorted(names))}")
@@ -69,6 +71,34 @@ def prepare(
     inputs = BuildInputs(relative, content_id, key[:16], vivado_version)
     write_text(folder / "settings.tcl", settings_tcl(design, inputs))
     return Attempt(folder, key)
+
+
+def check_parameters(design: BitstreamDesign, files: Sequence[Path]) -> None:
+    """The shell is among the files, and has the parameters that the design sets. Raises ConfigError.
+
+    Vivado would say so too, after it has started and made half a block design.
+    """
+    found = shell_parameters(design.shell.module, files)
+    if found is None:
+        raise ConfigError(f"no Verilog file (.v) has the module '{design.shell.module}', which '{design.name}' names")
+    for name in ("CONTENT_ID", *design.shell.parameters):
+        if name not in found:
+            raise ConfigError(
+                f"shell.parameters of '{design.name}': {design.shell.module} has no parameter '{name}'",
+                hint=f"it has {', '.join(found)}",
+            )
+
+
+def shell_parameters(module: str, files: Sequence[Path]) -> list[str] | None:
+    """Names of the parameters in the module's head, in order; None when no file defines it."""
+    for path in files:
+        if path.suffix != ".v":
+            continue
+        text = re.sub(r"//[^\n]*|/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.S)
+        head = re.search(rf"\bmodule\s+{re.escape(module)}\b(.*?);", text, re.S)
+        if head:
+            return re.findall(r"\bparameter\b[^=,()]*?(\w+)\s*=", head[1])
+    return None
 
 
 def _key(folder: Path, design: BitstreamDesign, content_id: int, version: str, sources: Sequence[Path]) -> str:

@@ -33,7 +33,7 @@ from pipelines.base.files import sha256_bytes, write_bytes, write_json, write_te
 from pipelines.golden import formats
 from pipelines.vivado import allowed as allow_list
 from pipelines.vivado import attempt as attempts
-from pipelines.vivado import bitfile, handoff, picture, toolchain
+from pipelines.vivado import bitfile, handoff, leftovers, picture, toolchain
 from pipelines.vivado.design import BitstreamDesign
 from pipelines.vivado.facts import Facts
 from pipelines.vivado.failure import VersionMismatch, diagnose
@@ -110,6 +110,9 @@ class LocalVivado:
                 "synthesis had not ended",
             )
             raise ToolTimeout(f"{error.message}\n  {at}", hint=error.hint, log=log) from None
+        finally:
+            # Nothing is left after a build that came to its end, by its own word or by ours.
+            leftovers.end_processes_in(attempt.folder)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.base.errors import LicenceError, OutOfMemory, ToolFailed
+from pipelines.base.errors import LicenceError, OutOfMemory, ToolFailed, ToolTimeout
 from pipelines.vivado.facts import Facts
 from pipelines.vivado.parsers import messages
 
@@ -145,6 +145,10 @@ def diagnose(attempt: Path, *, status: int, log: Path | None) -> ToolFailed:
             f"Vivado failed: {first.log}: {first}{story}", hint="that log has the whole story", log=attempt / first.log
         )
     reason = facts.get("failed")
+    if "was still running after" in reason:
+        return ToolTimeout(
+            f"Vivado did not finish: {reason}{story}", hint="vivado.run_minutes is how long a run may take", log=log
+        )
     if "stopped at" in reason:
         return RunIncomplete(
             f"Vivado did not finish: {reason}{story}", hint="that run's runme.log ends where it stopped", log=log

@@ -16,6 +16,9 @@ _BOX_WIDTH = 200
 _ROW = 22
 _HEAD = 40
 _GAP = 26
+_TOP = 74
+_LANE = 63
+"""Where wires pass that skip a column: above the boxes, below the legend."""
 _COLOURS = {"memory": "#2563a8", "stream": "#a85b00", "control": "#5c6670"}
 
 
@@ -46,7 +49,7 @@ def svg(handoff: Handoff, design: BitstreamDesign) -> str:
     box: dict[str, tuple[int, int, int]] = {}  # x, y, height
     bottom = 0
     for i, names in enumerate(columns):
-        y = 70
+        y = _TOP
         for name in names:
             height = _HEAD + _ROW * max(1, len(ports[name]))
             box[name] = (_COLUMN_X[i], y, height)
@@ -93,9 +96,15 @@ def _wire(box: dict[str, tuple[int, int, int]], ports: dict[str, list[str]], mas
     else:
         kind = "control" if "control_bus" in (master.partition("/")[0], slave.partition("/")[0]) else "memory"
     bend = (x1 + x2) // 2
-    title = f"{master} to {slave}"
+    path = f"M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}"
+    if abs(x2 - x1) > _COLUMN_X[1] - _COLUMN_X[0] - _BOX_WIDTH:
+        # Past a column, so above its boxes: a wire behind one would seem to end in it.
+        step = 50 if x2 > x1 else -50
+        path = (
+            f"M{x1} {y1} C{x1 + step} {y1} {x1} {_LANE} {x1 + step} {_LANE} "
+            f"L{x2 - step} {_LANE} C{x2} {_LANE} {x2 - step} {y2} {x2} {y2}"
+        )
     return (
-        f'<path d="M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}" fill="none" stroke="{_COLOURS[kind]}" '
-        'stroke-width="1.5">'
-        f"<title>{escape(title)}</title></path>"
+        f'<path d="{path}" fill="none" stroke="{_COLOURS[kind]}" stroke-width="1.5">'
+        f"<title>{escape(f'{master} to {slave}')}</title></path>"
     )

@@ -166,6 +166,8 @@ class RemoteVivado:
                         log=log,
                     )
                 time.sleep(min(POLL_S, max(0.05, deadline.remaining())))
+        # What the build left running there would go on for hours.
+        self._persistently(lambda c: self._job(c, "stop", folder), deadline)
         self._persistently(lambda c: self._fetch(c, folder, attempt.folder), deadline)
         self._persistently(lambda c: self._command(c, ["touch", f"{folder}/collected"]), deadline)
         return int(state.split()[1])
@@ -289,12 +291,13 @@ class RemoteVivado:
                 return action(self._connection)
             except paramiko.BadHostKeyException as error:
                 raise HostKeyChanged(f"the host key of {self.site.host} is not the known one: {error}") from None
-            except paramiko.AuthenticationException as error:
-                raise ToolFailed(
-                    f"{self.site.user}@{self.site.host} does not let us in: {error}",
-                    hint="check the key of the build host",
-                ) from None
             except (OSError, EOFError, paramiko.SSHException) as error:
+                # A wire that is cut while the key is being shown is a refusal to paramiko, too.
+                if isinstance(error, paramiko.AuthenticationException) and "transport shut down" not in str(error):
+                    raise ToolFailed(
+                        f"{self.site.user}@{self.site.host} does not let us in: {error}",
+                        hint="check the key of the build host",
+                    ) from None
                 if isinstance(error, paramiko.SSHException) and "not found in known_hosts" in str(error):
                     raise HostKeyChanged(
                         f"the host key of {self.site.host} is not known: {error}",

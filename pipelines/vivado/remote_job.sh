@@ -52,16 +52,28 @@ poll() {
     tail -c "+$((offset + 1))" log 2>/dev/null
 }
 
+# Process ids that work in the folder or below: Vivado's runs have sessions of their own, which end with nobody.
+inside() {
+    for process in /proc/[0-9]*; do
+        case $(readlink "$process/cwd" 2>/dev/null) in
+        "$place" | "$place"/*) echo "${process#/proc/}" ;;
+        esac
+    done
+}
+
+# shellcheck disable=SC2046,SC2086  # process ids, to be split
 stop() {
     folder=$1
-    [ -f "$folder/pid" ] || return 0
-    pid=$(cat "$folder/pid")
-    kill -TERM "-$pid" 2>/dev/null
+    place=$(cd "$folder" 2>/dev/null && pwd -P) || return 0
+    group=
+    [ -f "$folder/pid" ] && group=-$(cat "$folder/pid")
+    kill -TERM $group $(inside) 2>/dev/null
     for _ in 1 2 3; do
-        kill -0 "-$pid" 2>/dev/null || return 0
+        [ -n "$(inside)" ] || return 0
         sleep 1
     done
-    kill -KILL "-$pid" 2>/dev/null
+    kill -KILL $group $(inside) 2>/dev/null
+    return 0
 }
 
 # After `cd` a relative path to this file would lead nowhere.

@@ -14,7 +14,7 @@ import pytest
 from board_rt.faults import Fault
 from board_rt.pl import Pl
 from board_rt.pl_kernel import KernelSide, clock_divisors
-from board_rt.runtime import PlTimeout, Runtime, memory_plan
+from board_rt.runtime import PlTimeout, Runtime, UsageFailure, memory_plan
 from pipelines.golden import formats
 from tests.native.conftest import ROOT, test_program
 from tests.native.test_machines import assert_same_bits
@@ -40,7 +40,8 @@ class Board:
         (self.release / "bitstream" / "combined.hwh").write_text(
             f'<PARAMETER NAME="CONTENT_ID" VALUE="0x{CONTENT_ID:08X}"/>'
         )
-        (self.release / "bitstream" / "bitstream.json").write_text(json.dumps({"clock_mhz": 125.0, "dmas": []}))
+        about = {"clock_mhz": 125.0, "dmas": [], "results_padded_to_bytes": facts.pop("padded", 8)}
+        (self.release / "bitstream" / "bitstream.json").write_text(json.dumps(about))
         server = test_program(
             "pl_server", "x86_64-linux", "gcc", [HERE / "pl_server.c"], f"-I{ROOT / 'hw' / 'sim'}",
             f"-I{ROOT / 'native' / 'include'}",
@@ -109,6 +110,51 @@ def test_tokens_through_two_processes(
             assert runtime.profile()["cache_calls"] > 0
             assert abs(runtime.measure_clock(1000) - 125e6) < 5e6
             assert runtime.read_control(formats.REGISTERS["CONTENT_ID"]) == CONTENT_ID
+    finally:
+        pl.close()
+
+
+def result_descriptors(board: Board, pl: Pl) -> list[tuple[int, int]]:
+    """(offset in the results buffer, bytes) of every descriptor that takes results, from the memory as the PL sees it."""
+    plan = memory_plan(board.release / "runtime" / "libtritforge.so", board.release / "weights" / "params.tfp")
+    at = pl.mmio.streams.physical - BASE + plan.weights + plan.keys_values + plan.head_slots
+    words = np.fromfile(board.served / "memory", dtype="<u4")[at // 4 : (at + plan.descriptors) // 4].reshape(-1, 16)
+    results, size = pl.mmio.results.physical, pl.mmio.results.bytes
+    taking = words[(words[:, 2] >= results) & (words[:, 2] < results + size)]
+    return [(int(row[2]) - results, int(row[6]) & 0x3FF_FFFF) for row in taking]
+
+
+@pytest.mark.parametrize("padded", [8, 32])
+def test_results_have_room_for_what_the_bitstream_fills_up(
+    padded: int,
+    make_board,
+    small_run: tuple[list[int], np.ndarray],  # type: ignore[no-untyped-def]
+) -> None:
+    """Through the coherent port only whole cache lines may be written: `results_padded_to_bytes` of bitstream.json."""
+    tokens, wanted = small_run
+    board = make_board(padded=padded)
+    pl = Pl(str(board.release))
+    try:
+        with Runtime(
+            board.release / "runtime" / "libtritforge.so", board.release, "mmio", mmio=pl.mmio, deadline_ms=20_000
+        ) as runtime:
+            found = np.stack([np.frombuffer(runtime.forward(t), dtype=np.float32).copy() for t in tokens[:3]])
+        assert_same_bits(found, wanted[:3])
+        descriptors = result_descriptors(board, pl)
+        assert len(descriptors) > 10 and all(offset % 32 == 0 for offset, _ in descriptors)
+        assert all(size % padded == 0 and offset + size <= pl.mmio.results.bytes for offset, size in descriptors)
+        # Without the filling the engines' words end where they end, so the sizes above are a choice.
+        assert any(size % 32 for _, size in descriptors) == (padded == 8)
+    finally:
+        pl.close()
+
+
+def test_a_filling_that_no_bitstream_makes_is_refused(make_board) -> None:  # type: ignore[no-untyped-def]
+    board = make_board(padded=12)
+    pl = Pl(str(board.release))
+    try:
+        with pytest.raises(UsageFailure, match="results filled to 12 bytes"):
+            Runtime(board.release / "runtime" / "libtritforge.so", board.release, "mmio", mmio=pl.mmio)
     finally:
         pl.close()
 

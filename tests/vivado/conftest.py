@@ -17,7 +17,7 @@ from pipelines.vivado.design import BitstreamDesign
 HERE = Path(__file__).parent
 STANDIN = HERE / "standin" / "bin"
 FIXTURES = HERE / "fixtures"
-RTL = FIXTURES / "rtl"
+RTL = HERE.parents[1] / "hw" / "rtl"
 CONTENT_ID = 0xCAFE1234
 
 

@@ -41,13 +41,13 @@ ROOT = Path(__file__).resolve().parents[2]
 TCL = ROOT / "hw" / "vivado"
 YAML = ROOT / "config" / "bitstreams" / "combined.yaml"
 GOLDEN = Path(__file__).parent / "golden"
-RTL = Path(__file__).parent / "fixtures" / "rtl"
+RTL = ROOT / "hw" / "rtl"
 STANDIN = Path(__file__).parent / "standin" / "bin"
 CONTENT_ID = 0xCAFE1234
 
 RULES_AT_LEAST = 0.85
 GOLDEN_AT_LEAST = 0.95
-DEFAULT_SEED, DEFAULT_COUNT = 6, 160
+DEFAULT_SEED, DEFAULT_COUNT = 6, 200
 
 DESIGNS: dict[str, tuple[str, ...]] = {
     "combined": (),
@@ -58,6 +58,7 @@ DESIGNS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The shipped design, and one with every option the other way, so that no branch of the Tcl goes unrun."""
 
+VERILOG = ("acp_port.v", "tritforge_shell.v")
 CODE = ("build.tcl", "project.tcl", "block_design.tcl", "reports.tcl", "facts.tcl")
 
 
@@ -201,6 +202,66 @@ def ps7(name: str, lines: list[str]) -> Iterator[Mutant]:
             yield Mutant("ps7", name, i + 1, match[1] + "\\", line)
 
 
+# What somebody may write who knows another tool, or knew this one once.
+_WRONG_OPTIONS = {
+    "-to_step": "-step", "-jobs": "-threads", "-vlnv": "-ip", "-reference": "-module", "-offset": "-base",
+    "-range": "-size", "-target_address_space": "-address_space", "-fileset": "-set", "-norecurse": "-no_recurse",
+    "-top": "-make_top", "-file": "-output", "-files": "-file", "-delay_type": "-type", "-timeout": "-time",
+    "-hierarchical_depth": "-depth", "-report_unconstrained": "-unconstrained", "-fixed": "-fix",
+    "-include_bit": "-bit", "-dict": "-list", "-part": "-device", "-disable_cache": "-off", "-net": "-name",
+    "-type": "-kind", "-mode": "-direction", "-short": "-s", "-max_paths": "-paths", "-nworst": "-worst",
+}  # fmt: skip
+_FLAGS = ("-norecurse", "-top", "-fixed", "-include_bit", "-report_unconstrained", "-disable_cache", "-hierarchical")
+
+
+def options(name: str, lines: list[str]) -> Iterator[Mutant]:
+    """Another option than the command has, one lost, or another command, step or object."""
+    for i, line in _code(lines):
+        for match in re.finditer(r"(?<=\s)-[a-z_]{3,}\b", line):
+            if match[0] in _WRONG_OPTIONS:
+                new = _WRONG_OPTIONS[match[0]]
+                yield Mutant("option", name, i + 1, line[: match.start()] + new + line[match.end() :], line)
+            if match[0] in _FLAGS:
+                yield Mutant("option", name, i + 1, line[: match.start()].rstrip() + line[match.end() :], line)
+        for old, new in (
+            ("launch_runs impl_1", "launch_runs synth_1"), ("launch_runs impl_1", "launch_run impl_1"),
+            (" -to_step write_bitstream", ""), ("write_bitstream -jobs", "route_design -jobs"),
+            ("wait_on_run", "wait_on_runs_all"), ("open_run impl_1", "open_run synth_1"),
+            ("open_run impl_1 -name impl_1", "open_project impl_1"), ("get_runs impl_1", "get_runs synth_1"),
+            ("write_hw_platform", "write_hwdef"), ("make_wrapper", "create_wrapper"),
+            ("generate_target all", "generate_target simulation"),
+            ("checkpoint_mode None", "checkpoint_mode Hierarchical"),
+            ("STATS.", "STAT."), ("AUTO_INCREMENTAL_CHECKPOINT 0", "AUTO_INCREMENTAL_CHECKPOINT 1"),
+            ("ARGS.DIRECTIVE", "DIRECTIVE"), ("STEPS.PLACE_DESIGN", "STEPS.PLACE"), ("sources_1", "sim_1"),
+            ("get_bd_intf_pins", "get_bd_pins"), ("get_bd_pins", "get_pins"), ("-type module", "-type hier"),
+            ("connect_bd_intf_net", "connect_bd_net"), ("create_bd_cell -type ip", "create_bd_cell -type module"),
+            ("min_max", "max"),
+            ('"100%"', '"10%"'), ("USR_ACCESS $", "USERID $"), ("USR_ACCESS $tf(content_id)", "USR_ACCESS TIMESTAMP"),
+        ):  # fmt: skip
+            if old in line:
+                yield Mutant("option", name, i + 1, line.replace(old, new, 1), line)
+
+
+def verilog(name: str, lines: list[str]) -> Iterator[Mutant]:
+    """Mistakes in what Vivado infers interfaces from, and in the constants that make an access coherent."""
+    for i, line in enumerate(lines):
+        if line.strip().startswith("//"):
+            continue
+        for old, new in (
+            ("4'b1111", "4'b0011"), ("5'b11111", "5'b11110"), ("= COHERENT_CACHE", "= s_axi_awcache"),
+            ("= COHERENT_USER", "= 5'b00000"), ("ID_WIDTH = 3", "ID_WIDTH = 6"), ("AXI3", "AXI4"), ("[63:0]", "[31:0]"),
+            ("ASSOCIATED_BUSIF s_axi", "ASSOCIATED_BUSIF m_axi"), (":m_axis_mv1", ""), (":s_axis_at0", ""),
+            ("tlast", "tlst"), ("tready", "trdy"), ("AXI4LITE", "AXI4"), ("DATA_WIDTH 32", "DATA_WIDTH 64"),
+            ("input  wire", "output wire"), ("output wire", "input  wire"), ("parameter [31:0]", "parameter [15:0]"),
+            ("CONTENT_ID = 32", "CONTENT = 32"),
+        ):  # fmt: skip
+            # Of the module's body only the constants reach what the tool sees; its logic is simulated elsewhere.
+            if old in line and not line.lstrip().startswith((".", "wire", "reg")):
+                constant = old.startswith(("4'b", "5'b", "= COH"))
+                if constant or not line.lstrip().startswith("assign"):
+                    yield Mutant("verilog", name, i + 1, line.replace(old, new, 1), line)
+
+
 def generated(name: str, lines: list[str]) -> Iterator[Mutant]:
     """Mistakes of the generator: values of settings.tcl."""
     for i, line in enumerate(lines):
@@ -257,22 +318,24 @@ def yaml(name: str, lines: list[str]) -> Iterator[Mutant]:
 
 
 QUOTAS: dict[str, tuple[float, Callable[[str, list[str]], Iterator[Mutant]], tuple[str, ...]]] = {
-    "typo": (0.22, typos, CODE),
-    "delete": (0.16, deletions, CODE),
-    "swap": (0.07, swaps, CODE),
-    "vlnv": (0.06, versions, ("block_design.tcl",)),
-    "number": (0.09, numbers, ("block_design.tcl",)),
-    "stream": (0.09, streams, ("block_design.tcl",)),
-    "ps7": (0.09, ps7, ("ps7_pynq_z1.tcl",)),
-    "settings": (0.12, generated, ("settings.tcl",)),
-    "yaml": (0.10, yaml, ("combined.yaml",)),
+    "typo": (0.17, typos, CODE),
+    "delete": (0.13, deletions, CODE),
+    "swap": (0.06, swaps, CODE),
+    "vlnv": (0.05, versions, ("block_design.tcl",)),
+    "number": (0.08, numbers, ("block_design.tcl",)),
+    "stream": (0.08, streams, ("block_design.tcl",)),
+    "option": (0.10, options, CODE),
+    "verilog": (0.08, verilog, VERILOG),
+    "ps7": (0.08, ps7, ("ps7_pynq_z1.tcl",)),
+    "settings": (0.09, generated, ("settings.tcl",)),
+    "yaml": (0.08, yaml, ("combined.yaml",)),
 }
 """Share of the mutants, where they come from, and the files they go into."""
 
 
 def choose(seed: int, count: int) -> list[Mutant]:
     """``count`` mutants, the same for the same seed and sources."""
-    texts = {name: (TCL / name).read_text().splitlines() for name in (*CODE, "ps7_pynq_z1.tcl")}
+    texts = {name: _path(name).read_text().splitlines() for name in (*CODE, *VERILOG, "ps7_pynq_z1.tcl")}
     texts["combined.yaml"] = YAML.read_text().splitlines()
     with tempfile.TemporaryDirectory() as folder:
         prepared = _prepare(Path(folder) / "a", _design(), TCL)
@@ -315,9 +378,14 @@ def _design(name: str = "combined", text: str | None = None) -> BitstreamDesign:
         return validate(document, BitstreamDesign)
 
 
-def _prepare(folder: Path, design: BitstreamDesign, scripts: Path) -> Path:
+def _path(name: str) -> Path:
+    """Where a file of the Tcl or of the Verilog stands."""
+    return TCL / name if (TCL / name).exists() else RTL / name
+
+
+def _prepare(folder: Path, design: BitstreamDesign, scripts: Path, sources: Path = RTL) -> Path:
     return attempt.prepare(
-        folder, design, sources=RTL, content_id=CONTENT_ID, vivado_version="2024.1", scripts=scripts
+        folder, design, sources=sources, content_id=CONTENT_ID, vivado_version="2024.1", scripts=scripts
     ).folder
 
 
@@ -374,15 +442,17 @@ def _build(mutant: Mutant | None, name: str, folder: Path, fault: str = "") -> t
 def _prepared(mutant: Mutant | None, name: str, folder: Path) -> tuple[BitstreamDesign, Path]:
     """The design and the folder of an attempt at it, changed by the mutant. Raises ConfigError."""
     text = None
-    scripts = TCL
+    scripts, sources = TCL, RTL
     if mutant and mutant.file == "combined.yaml":
         text = changed(YAML.read_text().splitlines(), mutant)
     elif mutant and mutant.file != "settings.tcl":
-        scripts = folder / "tcl"
+        scripts, sources = folder / "tcl", folder / "rtl"
         shutil.copytree(TCL, scripts)
-        (scripts / mutant.file).write_text(changed((TCL / mutant.file).read_text().splitlines(), mutant))
+        shutil.copytree(RTL, sources)
+        place = scripts if (TCL / mutant.file).exists() else sources
+        (place / mutant.file).write_text(changed(_path(mutant.file).read_text().splitlines(), mutant))
     design = _design(name, text)
-    work = _prepare(folder / "attempt", design, scripts)
+    work = _prepare(folder / "attempt", design, scripts, sources)
     if mutant and mutant.file == "settings.tcl":
         settings = work / "settings.tcl"
         settings.write_text(changed(settings.read_text().splitlines(), mutant))

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import GateError, LicenceError, OutOfMemory, ToolFailed, ToolMissing, ToolTimeout
-from pipelines.vivado import bitfile
+from pipelines.base.errors import (
+    ConfigError,
+    GateError,
+    LicenceError,
+    OutOfMemory,
+    ToolFailed,
+    ToolMissing,
+    ToolTimeout,
+)
+from pipelines.vivado import bitfile, handoff, leftovers
 from pipelines.vivado.failure import IpMissing, RunCancelled, RunIncomplete, RunKilled, ToolCrashed, VersionMismatch
 from pipelines.vivado.toolchain import VARIABLE
 from tests.vivado.conftest import CONTENT_ID, RTL, STANDIN, Builder, design_with
 from tests.vivado.standin.faults import KNOWN
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_outputs(finished: Path) -> None:
@@ -37,6 +49,18 @@ def test_outputs(finished: Path) -> None:
     assert figures["clocks"] == [{"name": "clk_fpga_0", "period_ns": 8.0, "mhz": 125.0}]
     assert figures["hierarchy"][0]["instance"] == "tritforge_system_wrapper"
     assert figures["power"]["total_w"] == pytest.approx(1.563)
+
+
+def test_picture_of_the_block_design(finished: Path) -> None:
+    """Every cell and every connection of the handoff, in one file that needs nothing else."""
+    text = (finished / "block_design.svg").read_text()
+    root = ElementTree.fromstring(text)
+    design = handoff.parse((finished / "tritforge.hwh").read_text())
+    labels = {element.text for element in root.iter(f"{SVG}text")}
+    assert set(design.modules) <= labels and "axi_dma at 0x40400000" in labels
+    titles = {element.text for element in root.iter(f"{SVG}title")}
+    assert titles == {f"{master} to {slave}" for master, slave in design.buses} and len(titles) > 20
+    assert "href" not in text and "url(" not in text and "<script" not in text
 
 
 def test_bin_is_the_payload_with_each_word_turned_round(finished: Path) -> None:
@@ -94,6 +118,7 @@ def test_release_wants_exactly_its_version(run_build: Builder, monkeypatch: pyte
 FAULTS: dict[str, tuple[type[Exception], int, str]] = {
     "exit_0_after_failure": (ToolFailed, 3, r"synth_1/runme\.log: ERROR: \[Synth 8-439\] module 'attention_core' not"),
     "run_not_complete": (RunIncomplete, 3, "impl_1 stopped at 50%"),
+    "run_overtime": (ToolTimeout, 3, "run impl_1 was still running after 180 minutes, at 80%"),
     "stale_report": (GateError, 1, "timing_summary: stale: made"),
     "negative_slack": (GateError, 1, r"setup_slack: -0\.\d+ ns, limit 0\.0 ns \(.*length_counter_reg\[3\]/C -> "),
     "hold_violation": (GateError, 1, r"hold_slack: -0\.031 ns.*result_q_reg\[7\]/C"),
@@ -138,6 +163,22 @@ def test_fault_ends_in_its_own_error(fault: str, run_build: Builder, monkeypatch
         run_build(chosen=chosen, deadline=deadline)
     assert type(caught.value) is error
     assert getattr(caught.value, "status", None) == status
+
+
+def test_nothing_goes_on_after_a_build(run_build: Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The run that Vivado gave up waiting for has a session of its own: only its folder says whose it is."""
+    other = subprocess.Popen(["sleep", "60"], cwd=tmp_path)
+    monkeypatch.setenv("STANDIN_VIVADO_FAULT", "run_overtime")
+    ended: list[int] = []
+    end = leftovers.end_processes_in
+    monkeypatch.setattr(leftovers, "end_processes_in", lambda folder: ended.append(end(folder)))
+    with pytest.raises(ToolTimeout):
+        run_build()
+    assert ended == [1]
+    assert leftovers.working_in(tmp_path / "one" / "work") == []
+    assert leftovers.working_in(tmp_path) == [other.pid] and other.poll() is None
+    other.kill()
+    other.wait()
 
 
 @pytest.mark.parametrize("fault", ["negative_slack", "truncated_bit"])
@@ -213,10 +254,18 @@ def test_source_with_a_hostile_name(run_build: Builder, tmp_path: Path) -> None:
     assert (run_build(sources=sources) / "bitstream.json").exists()
 
 
-def test_the_shell_of_the_repository_fits_the_block_design(run_build: Builder) -> None:
-    """Not the fixture: the Verilog that is really built."""
-    rtl = Path(__file__).parents[2] / "hw" / "rtl"
-    assert (run_build(sources=rtl) / "bitstream.json").exists()
+def test_parameters_of_the_shell_reach_the_design(run_build: Builder) -> None:
+    out = run_build(chosen=design_with("shell.parameters.MAX_POSITIONS=1024"))
+    hwh = (out / "tritforge.hwh").read_text()
+    assert '<PARAMETER NAME="MAX_POSITIONS" VALUE="1024"' in hwh and '<PARAMETER NAME="CONTENT_ID"' in hwh
+
+
+def test_parameters_that_the_shell_has_not_got(run_build: Builder, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="tritforge_shell has no parameter 'MAX_CONTEXT'") as caught:
+        run_build(chosen=design_with("shell.parameters.MAX_CONTEXT=1024"))
+    assert caught.value.hint == "it has CONTENT_ID, HEAD_DIM, MAX_POSITIONS"
+    with pytest.raises(ConfigError, match="has the module 'tritforge_shelf'"):
+        run_build("two", chosen=design_with("shell.module=tritforge_shelf"))
 
 
 def test_attempt_does_not_see_the_outside(finished: Path) -> None:

@@ -27,6 +27,7 @@ from pipelines.stages import vivado as stages_vivado
 from pipelines.stages.vivado import vivado_stage
 from pipelines.vivado import remote
 from pipelines.vivado.failure import RunKilled, VersionMismatch
+from pipelines.vivado.leftovers import working_in
 from pipelines.vivado.remote import BuildHost, RemoteVivado
 from tests.vivado.conftest import STANDIN, Builder
 
@@ -366,6 +367,14 @@ def test_deadline_stops_the_build_there(host: Host, connect: Connect, run_build:
         time.sleep(0.1)
     os.killpg(pid, signal.SIGKILL)
     pytest.fail("the build is still running on the host")
+
+
+def test_nothing_goes_on_there_after_a_build(host: Host, connect: Connect, run_build: Builder, jobs: Path) -> None:
+    vivado = connect()
+    host.fault("run_overtime")
+    with pytest.raises(ToolTimeout, match="was still running after 180 minutes"):
+        run_build(vivado=vivado)
+    assert working_in(jobs) == []
 
 
 def test_lost_build(host: Host, connect: Connect, run_build: Builder, jobs: Path) -> None:

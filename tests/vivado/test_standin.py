@@ -134,10 +134,10 @@ CASES: dict[str, tuple[dict[str, tuple[str, str]], tuple[str, ...], str]] = {
     "implementation before synthesis": ({"build.tcl": ("    run_synthesis\n", "")}, (), "synth_1 has not completed"),
     "status not waited for": ({"project.tcl": ("wait_on_run -timeout $minutes $name", "")}, (), "stopped at 5%"),
     "content id in one place only": ({"project.tcl": ("$tf(content_id) \\", "0x00000001 \\")}, (), "one and the same"),
-    "shell port width": ({SHELL: ("input  wire [63:0]  s_axis_mv1_tdata", "input  wire [31:0]  s_axis_mv1_tdata")}, (), "TDATA_NUM_BYTES"),
+    "shell port width": ({SHELL: ("input  wire [63:0] s_axis_mv1_tdata", "input  wire [31:0]  s_axis_mv1_tdata")}, (), "TDATA_NUM_BYTES"),
     "shell without tlast": ({SHELL: ("m_axis_at0_tlast", "m_axis_at0_tlst")}, (), "needs TLAST"),
-    "shell stream turned round": ({SHELL: ("output wire [63:0]  m_axis_mv0_tdata", "input  wire [63:0]  m_axis_mv0_tdata")}, (), "wrong direction"),
-    "shell renamed": ({SHELL: ("module tritforge_shell", "module tritforge_shel")}, (), "was not found among the sources"),
+    "shell stream turned round": ({SHELL: ("output wire [63:0] m_axis_mv0_tdata", "input  wire [63:0] m_axis_mv0_tdata")}, (), "wrong direction"),
+    "shell renamed": ({BD: ("-reference $tf(shell)", "-reference $tf(shell)f")}, (), "was not found among the sources"),
     "content id too narrow": ({SHELL: ("parameter [31:0] CONTENT_ID", "parameter [15:0] CONTENT_ID")}, (), "does not fit 16 bits"),
     "ACP not enabled": ({BD: ("PCW_USE_S_AXI_ACP 1", "PCW_USE_S_AXI_ACP 0")}, ACP, "No pins matched|object is needed"),
     "ACP without shim": (

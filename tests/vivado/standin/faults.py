@@ -7,6 +7,7 @@ import os
 KNOWN = {
     "exit_0_after_failure": "synthesis fails, the process ends with status 0 all the same",
     "run_not_complete": "implementation stops half-way without an error",
+    "run_overtime": "the implementation run is not done in its minutes, and goes on in a session of its own",
     "stale_report": "the timing report in the folder is one of an earlier day",
     "negative_slack": "setup is missed; an argument such as ExtraTimingOpt names a place directive that meets it",
     "hold_violation": "hold is missed",
