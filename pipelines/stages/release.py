@@ -222,6 +222,11 @@ def check_fit(choice: Choice, facts: Mapping[str, Any], contiguous_bytes: int | 
         engines = [dma["engine"] for dma in dmas]
         if engines != list(formats.ENGINES):
             raise ConfigError(f"the bitstream's DMAs serve {', '.join(engines)}, not {', '.join(formats.ENGINES)}")
+        if len({bool(dma.get("scatter_gather")) for dma in dmas}) > 1:
+            raise ConfigError(
+                "some DMAs of the bitstream have scatter-gather and some have not; the runtime drives all of them alike",
+                hint="set dma.engines.*.scatter_gather alike, and build the bitstream again",
+            )
         for dma in dmas:
             if (1 << int(dma["length_width"])) <= design.dma.max_transfer_bytes:
                 raise ConfigError(

@@ -87,7 +87,7 @@ def _wire(box: dict[str, tuple[int, int, int]], ports: dict[str, list[str]], mas
     def anchor(path: str, other: str) -> tuple[int, int]:
         cell, _, interface = path.partition("/")
         x, y, _ = box[cell]
-        right = box[other.partition("/")[0]][0] > x
+        right = box[other.partition("/")[0]][0] >= x
         return (x + _BOX_WIDTH if right else x), y + _HEAD + _ROW * ports[cell].index(interface) + 10
 
     (x1, y1), (x2, y2) = anchor(master, slave), anchor(slave, master)
@@ -97,6 +97,10 @@ def _wire(box: dict[str, tuple[int, int, int]], ports: dict[str, list[str]], mas
         kind = "control" if "control_bus" in (master.partition("/")[0], slave.partition("/")[0]) else "memory"
     bend = (x1 + x2) // 2
     path = f"M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}"
+    if x1 == x2:
+        # Within a column, on its right side; further out the longer it is, so that several can be told apart.
+        out = x1 + 24 + abs(y2 - y1) // 16
+        path = f"M{x1} {y1} C{out} {y1} {out} {y2} {x2} {y2}"
     if abs(x2 - x1) > _COLUMN_X[1] - _COLUMN_X[0] - _BOX_WIDTH:
         # Past a column, so above its boxes: a wire behind one would seem to end in it.
         step = 50 if x2 > x1 else -50

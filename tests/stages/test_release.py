@@ -197,6 +197,11 @@ def test_what_was_not_gated_is_not_signed(make: Make, board: str, gates: dict[st
             ConfigError,
             "the DMA of matvec0 has 14 bits of length, too few for transfers of 8388600 bytes",
         ),
+        (
+            {"bitstream": {"dmas": [{**ENGINES[0], "scatter_gather": True}, *ENGINES[1:]]}},
+            ConfigError,
+            "some DMAs of the bitstream have scatter-gather and some have not",
+        ),
         ({"weights": {"max_transfer_bytes": 1 << 24}}, ConfigError, "the image has transfers of up to 16777216 bytes"),
     ],
 )
