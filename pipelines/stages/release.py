@@ -224,7 +224,7 @@ def check_fit(choice: Choice, facts: Mapping[str, Any], contiguous_bytes: int | 
             raise ConfigError(f"the bitstream's DMAs serve {', '.join(engines)}, not {', '.join(formats.ENGINES)}")
         if len({bool(dma.get("scatter_gather")) for dma in dmas}) > 1:
             raise ConfigError(
-                "some DMAs of the bitstream have scatter-gather and some have not; the runtime drives all of them alike",
+                "some DMAs of the bitstream have scatter-gather and some have not; the runtime drives all alike",
                 hint="set dma.engines.*.scatter_gather alike, and build the bitstream again",
             )
         for dma in dmas:

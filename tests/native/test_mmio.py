@@ -115,7 +115,7 @@ def test_tokens_through_two_processes(
 
 
 def result_descriptors(board: Board, pl: Pl) -> list[tuple[int, int]]:
-    """(offset in the results buffer, bytes) of every descriptor that takes results, from the memory as the PL sees it."""
+    """(offset in the results buffer, bytes) of each descriptor that takes results, from memory as the PL sees it."""
     plan = memory_plan(board.release / "runtime" / "libtritforge.so", board.release / "weights" / "params.tfp")
     at = pl.mmio.streams.physical - BASE + plan.weights + plan.keys_values + plan.head_slots
     words = np.fromfile(board.served / "memory", dtype="<u4")[at // 4 : (at + plan.descriptors) // 4].reshape(-1, 16)

@@ -417,6 +417,7 @@ def _module_interface(module: Module, name: str, members: dict[str, str]) -> Int
 
 
 def check_module_parameter(module: Module, cell: str, name: str, value: str) -> None:
+    """ASSUMPTION A13: a parameter with a range, ``[31:0]``, takes a hexadecimal number as ``0x…``."""
     if name not in module.parameters:
         raise TclError(
             f"[BD 41-1273] Error running set_property on {cell}: Parameter 'CONFIG.{name}' does not exist on "

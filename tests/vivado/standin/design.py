@@ -356,6 +356,8 @@ class BlockDesign:
             clocks = [
                 self.clock_of(f"{path.partition('/')[0]}/{side.clock}") for path, side in ((master, a), (slave, b))
             ]
+            # ASSUMPTION A12: FREQ_HZ of a module reference's interfaces follows the clock that its aclk is connected
+            # to, so that equal clocks are equal frequencies.
             if clocks[0] != clocks[1]:
                 wrong.append(
                     f"[BD 41-237] FREQ_HZ or clock of /{slave}({clocks[1]}) and /{master}({clocks[0]}) do not match"

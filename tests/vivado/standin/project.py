@@ -225,7 +225,8 @@ class Project:
         folder = self.runs_folder() / name
         folder.mkdir(parents=True)
         if "run_overtime" in self.faults and run.kind == "implementation":
-            # As the tool does it: a run is a process in a session of its own, which ends with nobody.
+            # ASSUMPTION A15: an expired wait_on_run is no error, the run's status still begins with Running, and its
+            # processes, in sessions of their own, work in the run's folder.
             subprocess.Popen(
                 ["sleep", "600"], cwd=folder, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

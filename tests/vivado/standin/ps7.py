@@ -113,7 +113,10 @@ def check_value(cell: str, name: str, value: str) -> None:
 
 
 def warnings_of(config: dict[str, str]) -> list[str]:
-    """What PS7 says, and builds all the same; it was seen to say it, with these numbers, of the PYNQ-Z1's settings."""
+    """What PS7 says, and builds all the same.
+
+    ASSUMPTION A14: these are the only critical warnings of a good build. PS7 was seen to say them of the PYNQ-Z1.
+    """
     negative = [
         (name, config[name])
         for name in (f"PCW_UIPARAM_DDR_DQS_TO_CLK_DELAY_{i}" for i in range(4))
