@@ -20,8 +20,10 @@ ASK_S = 60.0
 LONGEST = 300  # characters; licence texts follow the version in some programs
 
 
-def _shortened(text: str) -> str:
-    return " ".join(text.split())[:LONGEST]
+def stamp_of(file: str) -> list[object]:
+    """What changes when a file is changed or replaced."""
+    status = os.stat(file)
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
 class Versions:
@@ -39,18 +41,13 @@ class Versions:
         found = shutil.which(program)
         if found is None:
             return "missing"
-        return self.said(os.path.realpath(found), [found, *(arguments or ("--version",))])
-
-    def said(self, file: str, argv: Sequence[str], read: Callable[[str], str] = _shortened) -> str:
-        """What ``read`` makes of what ``argv`` prints, remembered as long as ``file`` is unchanged."""
-        status = os.stat(file)
-        stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
+        file = os.path.realpath(found)
 
         def ask() -> str:
-            result = run_tool(argv, deadline=Deadline.after(ASK_S), check=False)
-            return read(result.stdout or result.stderr)
+            result = run_tool([found, *(arguments or ("--version",))], deadline=Deadline.after(ASK_S), check=False)
+            return " ".join((result.stdout or result.stderr).split())[:LONGEST]
 
-        return self.remembered(file, stamp, ask)
+        return self.remembered(file, stamp_of(file), ask)
 
     def remembered(self, name: str, stamp: Sequence[object], ask: Callable[[], str]) -> str:
         """What was answered under ``name`` when ``stamp`` was the same, else what ``ask`` answers now; ``unknown``, and

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
+from pathlib import Path
+
 from pipelines.base.deadline import Deadline
 from pipelines.base.files import HashCache, canonical_json, sha256_bytes
 from pipelines.engine.stage import Build, Stage
 from pipelines.stages.sources import sources
+from pipelines.stages.versions import stamp_of
 from pipelines.stages.workshop import Workshop
 from pipelines.vivado import toolchain
 from pipelines.vivado.design import BitstreamDesign
@@ -14,6 +19,7 @@ from pipelines.vivado.failure import VersionMismatch
 # Synthesis and implementation may take their minutes each, and a licence may be waited for.
 SPARE_S = 1800.0
 ASK_HOST_S = 20.0
+ASK_PROGRAM_S = 120.0
 UNDECIDED = ("missing", "unknown", "none that fits")
 """In place of an identity: no Vivado, or none that answered. Then the build fails by itself, with its own words."""
 
@@ -83,16 +89,23 @@ def _which_vivado(shop: Workshop, design: BitstreamDesign, *, release: bool) -> 
         return shop.versions.remembered(address, [release], ask)
     places = toolchain.candidates()
     for place in places:
-        found = shop.versions.said(
-            str(place.resolve()), [*toolchain.command_for(place), "-version"], toolchain.identity_in
-        )
+        found = shop.versions.remembered(_name_of(place), stamp_of(os.fspath(place)), partial(_ask, place))
         if found not in UNDECIDED and design.vivado.allows(found.split()[-1], release=release):
             return found
     return "none that fits" if places else "missing"
 
 
+def _name_of(place: Path) -> str:
+    return f"identity of {place.resolve()}"
+
+
+def _ask(place: Path) -> str:
+    banner = toolchain.ask_version(toolchain.command_for(place), Deadline.after(ASK_PROGRAM_S))[1]
+    return toolchain.identity_in(banner)
+
+
 def _forget_vivado(shop: Workshop) -> None:
-    for name in (toolchain.build_host(), *(str(place.resolve()) for place in toolchain.candidates())):
+    for name in (toolchain.build_host(), *map(_name_of, toolchain.candidates())):
         shop.versions.forget(name)
 
 
