@@ -579,7 +579,7 @@ static tf_status check_control(driver *d) {
         return tf_fail(TF_STATUS_PL_UNFIT, "the scratch register reads %08x after %08x was written", scratch,
                        SCRATCH_PATTERN);
     uint32_t config = read_register(d, base + TF_REG_CONFIG);
-    uint32_t engines = config & 15, dim = (config >> 8 & 255) * 8, positions = config >> 16;
+    uint32_t engines = config & 255, dim = (config >> 8 & 255) * 8, positions = config >> 16;
     if (engines != TF_ENGINES)
         return tf_fail(TF_STATUS_PL_UNFIT, "the bitstream has %u engines, needed are %d", engines, TF_ENGINES);
     if (dim != shape->head_dim)

@@ -10,14 +10,8 @@
 
 #include "crc32.h"
 #include "error.h"
+#include "tf_bounds.h"
 
-/* Bounds of docs/formats.md: no product of these and of int32 sums leaves the range of a normal float32. */
-#define SMALLEST_SCALE 0x1p-60f
-#define LARGEST_SCALE 0x1p60f
-#define LARGEST_NORM_WEIGHT 0x1p16f
-/* score_coefficient = tau * sk / sqrt(head_dim) * 2^24, with sk in the range of a scale and head_dim in 8..504 */
-#define SMALLEST_COEFFICIENT 0x1p-38f
-#define LARGEST_COEFFICIENT 0x1p87f
 /* Bounds of this implementation, far above any model of the family; they keep sizes below 2^32. */
 #define LARGEST_LAYERS 256
 #define LARGEST_VOCAB (1u << 20)
@@ -221,8 +215,11 @@ static const float *take(table_reader *reader, const char *name, int layer, size
 static tf_status check_tables(tf_image *image, const char *path, const float *start) {
     const tf_params_header *h = &image->header;
     table_reader reader = {start, path, TF_OK};
-#define NORM(name, layer, count) take(&reader, name, layer, count, TF_TINY, LARGEST_NORM_WEIGHT, true, true)
-#define SCALE(name, layer, count) take(&reader, name, layer, count, SMALLEST_SCALE, LARGEST_SCALE, false, false)
+#define BOUNDED(name, layer, count, bound, signed_or_zero) \
+    take(&reader, name, layer, count, bound##_MIN, bound##_MAX, signed_or_zero, signed_or_zero)
+#define NORM(name, layer, count) BOUNDED(name, layer, count, TF_NORM_WEIGHT, true)
+#define SCALE(name, layer, count) BOUNDED(name, layer, count, TF_MATRIX_SCALE, false)
+#define KV_SCALE(name, layer) BOUNDED(name, layer, h->heads, TF_KV_SCALE, false)
 #define TURN(name) \
     take(&reader, name, -1, (size_t)h->context * (h->head_dim / 2), TF_TINY, 1.0f, true, true)
     for (uint32_t number = 0; number < h->layers; number++) {
@@ -234,19 +231,20 @@ static tf_status check_tables(tf_image *image, const char *path, const float *st
         layer->ffn_norm = NORM("ffn_norm", n, h->ffn);
         layer->scales = (const tf_scales *)SCALE("scales", n, 7);
         take(&reader, "scales' zero", n, 1, 0.0f, 0.0f, true, false);
-        layer->k_inverse_scale = SCALE("k_inverse_scale", n, h->heads);
-        layer->v_inverse_scale = SCALE("v_inverse_scale", n, h->heads);
-        layer->v_scale = SCALE("v_scale", n, h->heads);
-        layer->score_coefficient = take(&reader, "score_coefficient", n, h->heads, SMALLEST_COEFFICIENT,
-                                        LARGEST_COEFFICIENT, false, false);
+        layer->k_inverse_scale = KV_SCALE("k_inverse_scale", n);
+        layer->v_inverse_scale = KV_SCALE("v_inverse_scale", n);
+        layer->v_scale = KV_SCALE("v_scale", n);
+        layer->score_coefficient = BOUNDED("score_coefficient", n, h->heads, TF_SCORE_COEFFICIENT, false);
     }
     image->final_norm = NORM("final_norm", -1, h->hidden);
     image->head_scales = SCALE("head_scales", -1, h->head_planes);
     take(&reader, "unused head_scales", -1, LARGEST_PLANES - h->head_planes, 0.0f, 0.0f, true, false);
     image->rope_cos = TURN("rope_cos");
     image->rope_sin = TURN("rope_sin");
+#undef BOUNDED
 #undef NORM
 #undef SCALE
+#undef KV_SCALE
 #undef TURN
     return reader.status;
 }

@@ -77,6 +77,16 @@ def c_header() -> str:
     return "\n".join([*lines, "", "#endif", ""])
 
 
+def c_bounds() -> str:
+    """Text of ``native/include/tf_bounds.h``; apart from the formats, since no circuit depends on it."""
+    lines = [f"/* {_NOTE} */", "#ifndef TF_BOUNDS_H", "#define TF_BOUNDS_H", ""]
+    lines.append("/* smallest and largest magnitude of the floats of params.tfp */")
+    for name, bounds in f.FLOAT_BOUNDS.items():
+        for which, exponent in zip(("MIN", "MAX"), bounds, strict=True):
+            lines.append(f"#define TF_{name}_{which} 0x1p{exponent}f")
+    return "\n".join([*lines, "", "#endif", ""])
+
+
 def sv_package() -> str:
     """Text of ``hw/rtl/tritforge_pkg.sv``."""
     lines = [f"// {_NOTE}", "", "package tritforge_pkg;", ""]
@@ -129,7 +139,11 @@ def sv_package() -> str:
     return "\n".join([*lines, "", "endpackage", ""])
 
 
-GENERATED = {"native/include/tf_formats.h": c_header, "hw/rtl/tritforge_pkg.sv": sv_package}
+GENERATED = {
+    "native/include/tf_formats.h": c_header,
+    "native/include/tf_bounds.h": c_bounds,
+    "hw/rtl/tritforge_pkg.sv": sv_package,
+}
 
 
 def main(arguments: list[str]) -> int:

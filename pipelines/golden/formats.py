@@ -58,7 +58,7 @@ REGISTERS = {
     "ID": 0x000,
     "VERSION": 0x004,  # FORMATS_VERSION
     "CONTENT_ID": 0x008,  # 32-bit content id of the build
-    "CONFIG": 0x00C,  # bits 3:0 engines, 15:8 head_dim / 8, 31:16 largest T
+    "CONFIG": 0x00C,  # bits 7:0 engines, 15:8 head_dim / 8, 31:16 largest T
     "CYCLES_LO": 0x010,  # free-running clock counter; reading LO latches HI
     "CYCLES_HI": 0x014,
     "CONTROL": 0x018,  # write one: bits 3:0 reset engine e, bit 8 clear all counters; reads 0
@@ -95,6 +95,15 @@ PARAMS_HEADER_BYTES = 128
 TRANSFER_ENTRY = struct.Struct("<IIIIQQIIIIII")
 TRANSFER_ENTRY_BYTES = 56
 TRANSFER_LOADS_X = 1  # flag bit of a transfer entry
+
+# Bounds of its floats: (smallest, largest) magnitude as exponents of two. Within them every number of a token that
+# decides a bit is a normal float32, at the smallest and at the largest (docs/formats.md has the sums).
+FLOAT_BOUNDS = {
+    "NORM_WEIGHT": (-30, 10),  # or zero
+    "MATRIX_SCALE": (-30, 6),  # of q k v o gate up down, and of each plane of the head
+    "KV_SCALE": (-30, 30),  # of K and V of a head, and their inverses
+    "SCORE_COEFFICIENT": (-7, 57),  # tau * sk / sqrt(8..504) * 2**24
+}
 
 # Trace points of a token, in order: (name, per layer?). The id of a point is its index. Golden model and runtime
 # report the same arrays under the same ids, which is what lets `verify` bisect.

@@ -53,8 +53,6 @@ DESCRIPTION_FORMAT = 1
 
 HEAD_SCALES = 4  # slots in params.tfp
 SCALE_SLOTS = 8  # the seven matrices of a layer and a zero
-SCALE_MIN, SCALE_MAX = np.float32(2.0**-60), np.float32(2.0**60)
-NORM_TINY, NORM_MAX = np.float32(2.0**-30), np.float32(2.0**16)
 _CRC_OFFSET = 120  # of the crc32 field in the header of params.tfp
 _INVERSE_ULPS = 3  # 1 / (1 / x) in float32 is at most this far from x
 
@@ -253,16 +251,24 @@ def describe_shape(shape: ModelShape) -> dict[str, Any]:
 
 
 def norm_as_stored(weights: F32, name: str) -> F32:
-    """Norm weights as the image holds them: below 2**-30 zero; above 2**16, NaN or infinite a FormatError."""
-    if not (np.abs(weights) <= NORM_MAX).all():
-        raise FormatError(f"norm {name} has a weight that is above 2**16 or not finite")
-    return np.where(np.abs(weights) < NORM_TINY, np.float32(0), weights).astype(np.float32)
+    """Norm weights as the image holds them: below the bound zero; above it, NaN or infinite a FormatError."""
+    low, high = formats.FLOAT_BOUNDS["NORM_WEIGHT"]
+    if not (np.abs(weights) <= np.float32(2.0**high)).all():
+        raise FormatError(f"norm {name} has a weight that is above 2**{high} or not finite")
+    return np.where(np.abs(weights) < np.float32(2.0**low), np.float32(0), weights).astype(np.float32)
 
 
-def _scales_as_stored(scales: F32, name: str) -> F32:
+def _within(values: F32, bound: str) -> bool:
+    """Whether all lie in the range of ``FLOAT_BOUNDS``; NaN does not."""
+    low, high = formats.FLOAT_BOUNDS[bound]
+    return bool(((values >= np.float32(2.0**low)) & (values <= np.float32(2.0**high))).all())
+
+
+def _scales_as_stored(scales: F32, bound: str, name: str) -> F32:
     scales = np.asarray(scales, dtype=np.float32)
-    if not ((scales >= SCALE_MIN) & (scales <= SCALE_MAX)).all():
-        raise FormatError(f"{name} is outside 2**-60 to 2**60: {scales.tolist()}")
+    if not _within(scales, bound):
+        low, high = formats.FLOAT_BOUNDS[bound]
+        raise FormatError(f"{name} is outside 2**{low} to 2**{high}: {scales.tolist()}")
     return scales
 
 
@@ -272,7 +278,7 @@ def _encode_params(writer: ImageWriter, layers: list[LayerParams], final_norm: F
         raise ValueError("layers or head scales do not fit the shape")
     tables = [array for number, layer in enumerate(layers) for array in _layer_tables(number, layer, shape)]
     padded = np.zeros(HEAD_SCALES, dtype=np.float32)
-    padded[: shape.head_planes] = _scales_as_stored(head_scales, "head scale")
+    padded[: shape.head_planes] = _scales_as_stored(head_scales, "MATRIX_SCALE", "head scale")
     cos, sin = rope.rope_tables(shape.context, shape.head_dim, shape.rope_theta)
     tables += [norm_as_stored(final_norm, "final"), padded, cos, sin]
     body = b"".join(entry.encode() for entry in writer.entries)
@@ -307,10 +313,12 @@ def _layer_tables(number: int, layer: LayerParams, shape: ModelShape) -> list[F3
     where = f"of layer {number}"
     scales = np.zeros(SCALE_SLOTS, dtype=np.float32)
     scales[: len(MATRICES)] = _scales_as_stored(
-        np.array([layer.scales[name] for name in MATRICES], dtype=np.float32), f"weight scale {where}"
+        np.array([layer.scales[name] for name in MATRICES], dtype=np.float32),
+        "MATRIX_SCALE",
+        f"weight scale {where}",
     )
-    k_scale = _scales_as_stored(layer.k_scale, f"K scale {where}")
-    v_scale = _scales_as_stored(layer.v_scale, f"V scale {where}")
+    k_scale = _scales_as_stored(layer.k_scale, "KV_SCALE", f"K scale {where}")
+    v_scale = _scales_as_stored(layer.v_scale, "KV_SCALE", f"V scale {where}")
     coefficients = np.array([score_coefficient(scale, shape.head_dim) for scale in k_scale.tolist()], dtype=np.float32)
     return [
         norm_as_stored(layer.input_norm, f"input {where}"),
@@ -455,9 +463,9 @@ class Image:
             place = f"{where}: {table.name}" + (f" of layer {table.layer}" if table.layer >= 0 else "")
             place += f" at offset {table.offset}"
             if table.name.endswith("norm"):
-                magnitude = np.abs(value)
-                if not (((magnitude <= NORM_MAX) & (magnitude >= NORM_TINY)) | (value == 0)).all():
-                    raise FormatError(f"{place}: a norm weight is not zero and not in 2**-30 to 2**16")
+                if not _within(np.abs(value[value != 0]), "NORM_WEIGHT"):
+                    low, high = formats.FLOAT_BOUNDS["NORM_WEIGHT"]
+                    raise FormatError(f"{place}: a norm weight is not zero and not in 2**{low} to 2**{high}")
                 continue
             if table.name.startswith("rope"):
                 if not np.array_equal(value, cos if table.name == "rope_cos" else sin):
@@ -466,8 +474,10 @@ class Image:
             if table.name == "score_coefficient":
                 continue  # compared with the K scales below
             used = {"scales": len(MATRICES), "head_scales": self.shape.head_planes}.get(table.name, value.size)
-            if not ((value[:used] >= SCALE_MIN) & (value[:used] <= SCALE_MAX)).all() or value[used:].any():
-                raise FormatError(f"{place}: a scale is outside 2**-60 to 2**60, or an unused one is not zero")
+            bound = "KV_SCALE" if table.name[1:] in ("_scale", "_inverse_scale") else "MATRIX_SCALE"
+            if not _within(value[:used], bound) or value[used:].any():
+                low, high = formats.FLOAT_BOUNDS[bound]
+                raise FormatError(f"{place}: a scale is outside 2**{low} to 2**{high}, or an unused one is not zero")
         for layer in range(self.shape.layers):
             if not np.array_equal(self.table("v_inverse_scale", layer), np.float32(1) / self.table("v_scale", layer)):
                 raise FormatError(f"{where}: v_inverse_scale of layer {layer} is not 1 / v_scale")
@@ -483,7 +493,7 @@ class Image:
         for head, (inverse, coefficient) in enumerate(pairs):
             guess = np.float32(1) / inverse
             near = [guess]
-            for direction in (np.float32(0), SCALE_MAX * 2):
+            for direction in (np.float32(0), np.float32(np.inf)):
                 at = guess
                 for _ in range(_INVERSE_ULPS):
                     at = np.nextafter(at, direction)

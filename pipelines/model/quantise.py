@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pipelines.base.errors import CheckpointError
 from pipelines.golden import ternary
-from pipelines.golden.formats import WORD_BYTES, words_for_row
+from pipelines.golden.formats import FLOAT_BOUNDS, WORD_BYTES, words_for_row
 from pipelines.model.kernel import Kernel
 from pipelines.model.safetensors_file import Visit
 
@@ -18,7 +18,7 @@ F64 = npt.NDArray[np.float64]
 I8 = npt.NDArray[np.int8]
 U8 = npt.NDArray[np.uint8]
 
-SCALE_MAX = np.float32(2.0**60)  # bound of every scale in the image
+_SCALE_MAX_EXPONENT = FLOAT_BOUNDS["MATRIX_SCALE"][1]
 PART_ROWS = 512  # of the head at once: a few MB, which stay in a cache; a multiple of 16
 
 
@@ -34,8 +34,10 @@ def scale_from_lanes(lanes: F64, count: int, name: str) -> np.float32:
     if not np.isfinite(total):
         raise CheckpointError(f"tensor '{name}' has a NaN or an infinity")
     mean = np.float32(max(total / count, ternary.MEAN_FLOOR))
-    if mean > SCALE_MAX:
-        raise CheckpointError(f"tensor '{name}' has mean magnitude {float(mean):.3g}; at most 2**60 can be packed")
+    if mean > np.float32(2.0**_SCALE_MAX_EXPONENT):
+        raise CheckpointError(
+            f"tensor '{name}' has mean magnitude {float(mean):.3g}; at most 2**{_SCALE_MAX_EXPONENT} can be packed"
+        )
     return mean
 
 

@@ -114,19 +114,37 @@ def float_offset(copy: Path, index: int) -> int:
     return TABLES + transfers * formats.TRANSFER_ENTRY_BYTES + 4 * index
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 2.0**17, 2.0**-31, 1e-40])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1024.125, 2.0**-31, 1e-40])
 def test_norm_weight(value: float, copy: Path, host_library: Path) -> None:
     rewrite(copy, "params.tfp", put(float_offset(copy, 5), struct.pack("<f", value)))
     with pytest.raises(FormatFailure, match=r"input_norm\[5\] of layer 0"):
         Runtime(host_library, copy, "host")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 2.0**61, 2.0**-61])
-def test_scale(value: float, copy: Path, host_library: Path) -> None:
-    first_scale = 3 * images.SMALL_SHAPE.hidden + images.SMALL_SHAPE.ffn
-    rewrite(copy, "params.tfp", put(float_offset(copy, first_scale + 1), struct.pack("<f", value)))
-    with pytest.raises(FormatFailure, match=r"scales\[1\] of layer 0"):
-        Runtime(host_library, copy, "host")
+FIRST_SCALE = 3 * images.SMALL_SHAPE.hidden + images.SMALL_SHAPE.ffn
+# tables of a layer behind the norms, one head: index of a float, its name, its bound
+SCALES = [
+    (1, r"scales\[1\]", "MATRIX_SCALE"),
+    (8, r"k_inverse_scale\[0\]", "KV_SCALE"),
+    (9, r"v_inverse_scale\[0\]", "KV_SCALE"),
+    (10, r"v_scale\[0\]", "KV_SCALE"),
+    (11, r"score_coefficient\[0\]", "SCORE_COEFFICIENT"),
+]
+
+
+@pytest.mark.parametrize(("index", "name", "bound"), SCALES, ids=[name for _, name, _ in SCALES])
+def test_scale(index: int, name: str, bound: str, copy: Path, host_library: Path) -> None:
+    def opened(value: float | np.float32) -> None:
+        rewrite(copy, "params.tfp", put(float_offset(copy, FIRST_SCALE + index), struct.pack("<f", value)))
+        Runtime(host_library, copy, "host").close()
+
+    low, high = (np.float32(2.0**exponent) for exponent in formats.FLOAT_BOUNDS[bound])
+    opened(low)
+    opened(high)
+    below, above = np.nextafter(low, np.float32(0)), np.nextafter(high, np.float32(np.inf))
+    for value in (float("nan"), float("inf"), -1.0, 0.0, -low, below, above):
+        with pytest.raises(FormatFailure, match=rf"{name} of layer 0"):
+            opened(value)
 
 
 def test_params_checksum(copy: Path, host_library: Path) -> None:
