@@ -1,16 +1,18 @@
 #include "kernels.h"
 
-float tf_sum_squares_plain(const float *x, size_t count) {
-    float lane[TF_SUM_LANES] = {0};
+float tf_sum_lanes(const float lanes[TF_SUM_LANES]) {
+    float v[4];
+    for (size_t j = 0; j < 4; j++) v[j] = (lanes[j] + lanes[j + 4]) + (lanes[j + 8] + lanes[j + 12]);
+    return (v[0] + v[1]) + (v[2] + v[3]);
+}
+
+void tf_add_squares_plain(const float *x, size_t count, float lanes[TF_SUM_LANES]) {
     for (size_t i = 0; i < count; i += TF_SUM_LANES) {
         for (size_t j = 0; j < TF_SUM_LANES; j++) {
             float kept = tf_kept(x[i + j]);
-            lane[j] += kept * kept;
+            lanes[j] += kept * kept;
         }
     }
-    float v[4];
-    for (size_t j = 0; j < 4; j++) v[j] = (lane[j] + lane[j + 4]) + (lane[j + 8] + lane[j + 12]);
-    return (v[0] + v[1]) + (v[2] + v[3]);
 }
 
 float tf_normalise_plain(const float *x, float r, const float *weight, size_t count, float *out) {
@@ -35,16 +37,15 @@ static inline float32x4_t square(float32x4_t x) {
     return vmulq_f32(k, k);
 }
 
-float tf_sum_squares_neon(const float *x, size_t count) {
-    float32x4_t a0 = vdupq_n_f32(0), a1 = a0, a2 = a0, a3 = a0;
+void tf_add_squares_neon(const float *x, size_t count, float lanes[TF_SUM_LANES]) {
+    float32x4_t a0 = vld1q_f32(lanes), a1 = vld1q_f32(lanes + 4), a2 = vld1q_f32(lanes + 8), a3 = vld1q_f32(lanes + 12);
     for (size_t i = 0; i < count; i += TF_SUM_LANES) {
         a0 = vaddq_f32(a0, square(vld1q_f32(x + i)));
         a1 = vaddq_f32(a1, square(vld1q_f32(x + i + 4)));
         a2 = vaddq_f32(a2, square(vld1q_f32(x + i + 8)));
         a3 = vaddq_f32(a3, square(vld1q_f32(x + i + 12)));
     }
-    float32x4_t v = vaddq_f32(vaddq_f32(a0, a1), vaddq_f32(a2, a3));
-    return (vgetq_lane_f32(v, 0) + vgetq_lane_f32(v, 1)) + (vgetq_lane_f32(v, 2) + vgetq_lane_f32(v, 3));
+    vst1q_f32(lanes, a0), vst1q_f32(lanes + 4, a1), vst1q_f32(lanes + 8, a2), vst1q_f32(lanes + 12, a3);
 }
 
 /* Four vectors in step: each operation waits for the one before it, up to six cycles on a Cortex-A9. */

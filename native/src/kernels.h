@@ -29,9 +29,10 @@
 TF_KERNEL(void, tf_widen, (const uint16_t *half, size_t count, float *out));
 #define tf_widen TF_BEST(tf_widen)
 
-/* sum16 of the squares of x, magnitudes below TF_TINY counting as zero. count is a multiple of 16. */
-TF_KERNEL(float, tf_sum_squares, (const float *x, size_t count));
-#define tf_sum_squares TF_BEST(tf_sum_squares)
+/* Adds the squares of x to the lanes of a sum16, magnitudes below TF_TINY counting as zero. count is a multiple of 16, so
+ * that a vector may come in parts. */
+TF_KERNEL(void, tf_add_squares, (const float *x, size_t count, float lanes[TF_SUM_LANES]));
+#define tf_add_squares TF_BEST(tf_add_squares)
 
 /* out[i] = (kept(x[i]) * r) * weight[i]; returns the largest |out[i]|. count is a multiple of 4. out may be x. */
 TF_KERNEL(float, tf_normalise, (const float *x, float r, const float *weight, size_t count, float *out));
@@ -65,6 +66,9 @@ TF_KERNEL(void, tf_exp, (const float *x, size_t count, float *out));
 TF_KERNEL(void, tf_gate, (const int32_t *gate, float gate_scale, const int32_t *up, float up_scale, size_t count,
                           float *out));
 #define tf_gate TF_BEST(tf_gate)
+
+/* The sum of the lanes of a sum16. */
+float tf_sum_lanes(const float lanes[TF_SUM_LANES]);
 
 /* Index of the largest x[i], the lowest among equals; count >= 1. */
 size_t tf_argmax(const float *x, size_t count);

@@ -11,6 +11,7 @@ import bisect
 import re
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from pipelines.runtime.build import NATIVE, compile_c, runtime_sources
 
 TARGET = "armv7-linux"
 CPU = "cortex-a9"
+CLOCK_MHZ = 650  # of the board's processor
 SYSROOT = "/usr/arm-linux-gnueabihf"
 TOOLS = NATIVE / "tools"
 
@@ -31,11 +33,16 @@ LOADED_FROM = 0x2000_0000
 # Waiting for the other thread or for the circuits is not work; nor is what only a simulation needs.
 LINKAGE = "(linkage)"  # stubs behind the functions: calls of libc, most of them sched_yield while waiting
 WAITING = frozenset({LINKAGE, "tf_pool_run", "help", "relax", "wait_rows", "take_arrived", "read_register"})
-SIMULATION = re.compile(r"^simulated_|^main$|^_|^\$|^call_weak_fn|^deregister|^register_tm|^frame_dummy")
+SIMULATION = re.compile(
+    r"^simulated_|^marked_|^stream_|^token_|^main$|^_|^\$|^call_weak_fn|^deregister|^register_tm|^frame_dummy"
+)
+
+# Functions of say_tokens.c whose call begins a phase: no token, it waits for the processor, a stream runs.
+PHASES = ("token_ended", "stream_ended", "stream_runs")
 
 KERNELS = {
     "tf_widen_neon": ("kernel_widen.c", 4),
-    "tf_sum_squares_neon": ("kernel_norm.c", 16),
+    "tf_add_squares_neon": ("kernel_norm.c", 16),
     "tf_normalise_neon": ("kernel_norm.c", 16),
     "tf_largest_neon": ("kernel_quantise.c", 4),
     "tf_quantise_neon": ("kernel_quantise.c", 16),
@@ -52,34 +59,56 @@ MCA_TURNS = 200
 
 @dataclass(frozen=True)
 class TokenCost:
-    """Instructions of one token, by function, for each thread; without waiting and without what simulates the board."""
+    """Instructions of one token, by function, for each thread; without waiting and without what simulates the board.
 
-    by_thread: tuple[dict[str, int], ...]
+    ``alone`` are those during which no stream runs, ``behind`` those that are done while one does.
+    """
+
+    alone: tuple[dict[str, int], ...]
+    behind: tuple[dict[str, int], ...]
 
     @property
     def total(self) -> int:
-        return sum(sum(functions.values()) for functions in self.by_thread)
+        return sum(sum(functions.values()) for functions in self.alone + self.behind)
+
+    @property
+    def busiest(self) -> int:
+        """Of the thread that has most to do."""
+        return max(
+            sum(alone.values()) + sum(behind.values())
+            for alone, behind in zip(self.alone, self.behind, strict=True)
+        )  # fmt: skip
 
     @property
     def critical(self) -> int:
-        """Of the busiest thread: what a token waits for when all threads have cores of their own."""
-        return max(sum(functions.values()) for functions in self.by_thread)
+        """What a token waits for when each thread has a core and streams are longer than the work behind them.
+
+        Of the busiest thread, while no stream runs.
+        """
+        return max(sum(functions.values()) for functions in self.alone)
 
     def by_function(self) -> dict[str, int]:
         """Over all threads, the largest first."""
-        total: Counter[str] = Counter()
-        for functions in self.by_thread:
-            total.update(functions)
-        return dict(total.most_common())
+        return _together(self.alone + self.behind)
+
+    def critical_by_function(self) -> dict[str, int]:
+        """Of the busiest thread while no stream runs, the largest first."""
+        return _together(max(([functions] for functions in self.alone), key=lambda one: sum(one[0].values())))
+
+
+def _together(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for functions in counts:
+        total.update(functions)
+    return dict(total.most_common())
 
 
 def token_cost(
-    image: Path, pl_library: Path, *, threads: int, deadline: Deadline, log: Path, neon: bool = True, tokens: int = 2
+    image: Path, pl_library: Path, *, threads: int, deadline: Deadline, log: Path, neon: bool = True, tokens: int = 1
 ) -> TokenCost:
     """Counts the processor's instructions of a token of the image, with the functional circuits for ARM in their place.
 
-    ``pl_library`` is ``libtritforge_model.so`` for armv7-linux. Two runs of different length are subtracted, so opening
-    is not in it. ``neon=False`` builds the plain-C twins only.
+    ``pl_library`` is ``libtritforge_model.so`` for armv7-linux. ``neon=False`` builds the plain-C twins only.
     """
     with tempfile.TemporaryDirectory(prefix="tritforge-cost-") as scratch:
         work = Path(scratch)
@@ -92,26 +121,27 @@ def token_cost(
             compiler="gcc", flags=["-shared"],
         )  # fmt: skip
         symbols = _symbols(program, deadline)
-        runs = []
-        for length in (1, 1 + tokens):
-            counts = work / f"counts-{length}"
-            run_tool(
-                [find_tool("qemu-arm"), "-L", SYSROOT, "-plugin", f"{plugin},out={counts}", program, image, "model",
-                 pl_library, str(threads), str(length)],
-                deadline=deadline, log=log, env={"QEMU_CPU": CPU},
-            )  # fmt: skip
-            runs.append(_by_function(counts, symbols))
-    short, long = runs
-    return TokenCost(
+        starts = {name: start for start, _, name in symbols}
+        marks = ",".join(f"phase{number}={starts[name]:x}" for number, name in enumerate(PHASES))
+        counts = work / "counts"
+        run_tool(
+            [find_tool("qemu-arm"), "-L", SYSROOT, "-plugin", f"{plugin},out={counts},{marks}", program, image, "model",
+             pl_library, str(threads), str(tokens)],
+            deadline=deadline, log=log, env={"QEMU_CPU": CPU},
+        )  # fmt: skip
+        counted = _by_function(counts, symbols)
+    _, alone, behind = (
         tuple(
             {
-                name: round((count - short[cpu][name]) / tokens)
-                for name, count in long[cpu].items()
-                if count > short[cpu][name] and name not in WAITING and not SIMULATION.match(name)
+                name: round(count / tokens)
+                for name, count in of_thread.items()
+                if name not in WAITING and not SIMULATION.match(name)
             }
-            for cpu in range(threads)
+            for of_thread in of_phase[:threads]
         )
+        for of_phase in counted
     )
+    return TokenCost(alone, behind)
 
 
 def _symbols(program: Path, deadline: Deadline) -> list[tuple[int, int, str]]:
@@ -126,16 +156,16 @@ def _symbols(program: Path, deadline: Deadline) -> list[tuple[int, int, str]]:
     return found
 
 
-def _by_function(counts: Path, symbols: list[tuple[int, int, str]]) -> list[Counter[str]]:
-    """Instructions by function, for each CPU."""
+def _by_function(counts: Path, symbols: list[tuple[int, int, str]]) -> list[list[Counter[str]]]:
+    """Instructions by function, for each phase and CPU."""
     starts = [start for start, _, _ in symbols]
-    found: list[Counter[str]] = [Counter() for _ in range(8)]
+    found: list[list[Counter[str]]] = [[Counter() for _ in range(8)] for _ in PHASES]
     for line in counts.read_text().splitlines():
-        address, instructions, cpu, times = line.split()
+        address, instructions, cpu, phase, times = line.split()
         at = int(address, 16)
         if at < LOADED_FROM:
             _, end, name = symbols[max(0, bisect.bisect_right(starts, at) - 1)]
-            found[int(cpu)][name if at < end else LINKAGE] += int(instructions) * int(times)
+            found[int(phase)][int(cpu)][name if at < end else LINKAGE] += int(instructions) * int(times)
     return found
 
 

@@ -60,7 +60,7 @@ def golden(
     return [
         ("tf_widen", half[:odd].view(np.float16).astype(np.float32)),
         (
-            "tf_sum_squares",
+            "tf_add_squares",
             float32.sum16(kept * kept)[None] if kept.ndim > 1 else np.array([float32.sum16(kept * kept)]),
         ),
         ("tf_normalise", normalised),
@@ -91,7 +91,7 @@ def test_kernels(target: str, compiler: str, flush: int, kind: str) -> None:
     for name, wanted in golden(*arrays):
         raw = np.ascontiguousarray(wanted).tobytes()
         have = np.frombuffer(found.stdout[at : at + len(raw)], dtype=wanted.dtype)
-        if name == "tf_sum_squares" or wanted.dtype != np.float32:
+        if name == "tf_add_squares" or wanted.dtype != np.float32:
             assert have.tobytes() == raw, name
         else:
             different = np.flatnonzero(have.view(np.int32) != np.frombuffer(raw, dtype=np.int32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.golden.forward import Forward, ModelShape
+from pipelines.golden import formats
+from pipelines.golden.forward import Forward, GoldenModel, ModelShape
 from pipelines.runtime.host import HostRuntime
 from tests.native import images
 from tests.native.conftest import MACHINES, QEMU, QEMU_CPU, pl_library, runtime_library, test_program
@@ -23,7 +25,7 @@ WIDE_SHAPE = ModelShape(hidden=1536, ffn=4096, layers=1, heads=16, head_dim=96, 
 def run_logits(
     target: str, compiler: str, image: Path, tokens: list[int], *,
     backend: str = "host", pl: Path | None = None, threads: int = 1, flush: bool = False, plain: bool = False,
-    simple: bool = False,
+    simple: bool = False, timeout_s: float = 300.0,
 ) -> np.ndarray:  # fmt: skip
     """Logits float32[tokens, vocab] of a built library on a machine."""
     program = test_program("logits", target, compiler, [HERE / "logits.c"])
@@ -31,7 +33,7 @@ def run_logits(
     found = subprocess.run(
         [*QEMU[target], program, library, image, backend, pl or "-", str(threads), str(int(flush)), str(int(plain)),
          str(int(simple)), *map(str, tokens)],
-        capture_output=True, timeout=300, env={**os.environ, "QEMU_CPU": QEMU_CPU[target]},
+        capture_output=True, timeout=timeout_s, env={**os.environ, "QEMU_CPU": QEMU_CPU[target]},
     )  # fmt: skip
     assert found.returncode == 0, found.stderr.decode()
     assert found.stderr == b""
@@ -61,6 +63,66 @@ def test_small_model_with_planes_and_pieces(
 ) -> None:
     tokens, wanted = small_run
     assert_same_bits(run_logits(target, compiler, small_image, tokens, plain=plain), wanted)
+
+
+def model_at_the_bounds(end: int, *, matrix_exponent: int | None = None) -> GoldenModel:
+    """The small model with every float of the image at its smallest (``end`` 0) or largest (1) magnitude.
+
+    Only norm weights are not at their smallest, which would make all codes zero, but where the scale of the codes is.
+    """
+    matrix, kv, norm = (formats.FLOAT_BOUNDS[name][end] for name in ("MATRIX_SCALE", "KV_SCALE", "NORM_WEIGHT"))
+    matrix = matrix if matrix_exponent is None else matrix_exponent
+    norm = norm if end else -17
+    model = images.random_model(images.SMALL_SHAPE, 3)
+
+    def at_bound(x: np.ndarray, exponent: int) -> np.ndarray:
+        return np.copysign(np.float32(2.0**exponent), x)
+
+    layers = tuple(
+        dataclasses.replace(
+            layer,
+            scales=dict.fromkeys(layer.scales, np.float32(2.0**matrix)),
+            k_scale=at_bound(layer.k_scale, kv),
+            v_scale=at_bound(layer.v_scale, kv),
+            **{name: at_bound(getattr(layer, name), norm)
+               for name in ("input_norm", "post_norm", "inner_attn_norm", "ffn_norm")},
+        )
+        for layer in model.layers
+    )  # fmt: skip
+    return dataclasses.replace(
+        model, layers=layers, final_norm=at_bound(model.final_norm, norm),
+        head_scales=np.full_like(model.head_scales, 2.0**matrix),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["smallest", "largest"])
+def bounds_run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[int], np.ndarray]:
+    """numpy raises where a number leaves the normal range: no denormal, infinity or NaN can arise."""
+    model = model_at_the_bounds(request.param)
+    tokens = [1, 300, 5, 5]
+    with np.errstate(all="raise"):
+        logits = Forward(model)(tokens)
+    assert np.isfinite(logits).all() and logits.any()
+    return images.write_image(model, tmp_path_factory.mktemp("bounds"), 4096), tokens, logits
+
+
+@pytest.mark.parametrize(("target", "compiler"), MACHINES)
+@pytest.mark.parametrize("flush", [False, True], ids=["", "flush-to-zero"])
+def test_floats_at_their_bounds(
+    target: str, compiler: str, flush: bool, bounds_run: tuple[Path, list[int], np.ndarray]
+) -> None:
+    image, tokens, wanted = bounds_run
+    assert_same_bits(run_logits(target, compiler, image, tokens, flush=flush), wanted)
+
+
+@pytest.mark.parametrize(("end", "exponent", "words"), [(0, -50, "underflow"), (1, 20, "overflow")])
+def test_the_bounds_are_needed(end: int, exponent: int, words: str) -> None:
+    """Scales well beyond them do leave the range, so the run at the bounds could have failed."""
+    model = model_at_the_bounds(end, matrix_exponent=exponent)
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError, match=words):
+        Forward(model)([1, 300, 5, 5])
 
 
 @pytest.fixture(scope="module")
