@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.base.command import run_tool
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import FormatError
+from pipelines.base.errors import FormatError, ToolMissing
 from pipelines.base.figure import Figure
 from pipelines.base.files import canonical_json, read_json, sha256_bytes, write_json
 from pipelines.boards import push as boards_push
@@ -19,19 +19,25 @@ from pipelines.commands import builds
 from pipelines.commands.context import Context
 from pipelines.config.board import Board
 from pipelines.config.model import CheckpointSource
+from pipelines.config.settings import Choice
+from pipelines.engine import graph
 from pipelines.engine.store import Artefact
 from pipelines.hardware import synth
-from pipelines.hardware.verilate import RTL, RTL_LIBRARY
-from pipelines.report import benchmark, circuits
+from pipelines.hardware.verilate import MODEL_LIBRARY, RTL, RTL_LIBRARY
+from pipelines.report import benchmark, circuits, processor
 from pipelines.report.benchmark import Entry
 from pipelines.report.night import nights, read
 from pipelines.report.reference import reference
 from pipelines.report.timemodel import POSITIONS
-from pipelines.runtime.build import host_target
+from pipelines.runtime import build, cost
+from pipelines.runtime.build import NATIVE, host_target
 
 PLAN_S = 120.0
 SYNTH_S = 1800.0
+COST_S = 1800.0
+FULL_SIZE = "large-random"  # sizes and times of the real model, where its checkpoint is not at hand
 EMULATED = "emu1"
+LIBRARY = "libtritforge.so"
 
 
 def run(context: Context, board: str = "", model: str = "", push: bool = False) -> dict[str, Any]:
@@ -55,8 +61,10 @@ def run(context: Context, board: str = "", model: str = "", push: bool = False) 
     entries += synthesis(context)
     with context.console.activity("decoding on this machine"):
         entries += benchmark.host_entries(
-            made[runtime.name].folder / host_target() / "libtritforge.so", made[weights.name].folder
+            made[runtime.name].folder / host_target() / LIBRARY, made[weights.name].folder
         )
+    entries += full_size(context, choice, made[runtime.name], made[bitstream.name])
+    entries += processor_cost(context, choice.board, made[bitstream.name].folder / cost.TARGET / MODEL_LIBRARY)
     measured = made[weights.name].record.get("measured", {})
     entries += benchmark.rate_entries(measured, _checkpoint(context, choice.model.source), _last(context, "deploy"))
     if push:
@@ -86,6 +94,54 @@ def cpu_cost(context: Context) -> Figure:
         cpu_ns = sum(value for name, value in profile["ns"].items() if not name.startswith("wait"))
         return Figure(round(cpu_ns / profile["tokens"] / 1e6, 3), "ms", "silicon")
     return Figure(given.row(max(POSITIONS)).cpu, "ms", "reference")
+
+
+def full_size(context: Context, choice: Choice, runtime: Artefact, bitstream: Artefact) -> list[Entry]:
+    """A token of the full size on this machine, where its image is at hand: making it takes 3 GB for a while."""
+    stage = builds.weights(context, context.settings.model(FULL_SIZE), choice.board)
+    if choice.model.name != FULL_SIZE and not graph.plan([stage], context.store)[0].cached:
+        context.console.say(
+            f"the full size on this machine is left out; './inv convert-weights --model {FULL_SIZE}' makes its image"
+        )
+        return []
+    folder = graph.artefact_of(builds.make(context, [stage]), stage.name).folder
+    library, circuits = (runtime.folder / host_target() / LIBRARY, bitstream.folder / host_target() / MODEL_LIBRARY)
+    with context.console.activity("a token of the full size on this machine"):
+        return benchmark.pass_entries(library, circuits, folder)
+
+
+def processor_cost(context: Context, board: Board, circuits: Path) -> list[Entry]:
+    """Instructions and cycles of the full size, kept until a source changes; none where a tool is missing."""
+    given = reference()
+    full_size = context.settings.model(FULL_SIZE)
+    files = [*sorted(NATIVE.rglob("*.[ch]")), Path(cost.__file__), Path(build.__file__), circuits]
+    sources = {path.name: context.hashes.sha256(path) for path in files}
+    kept = context.state / "benchmark" / f"processor-{sha256_bytes(canonical_json(sources))[:16]}.json"
+    try:
+        return processor.entries(processor.Counts(**read_json(kept)), given)
+    except (OSError, ValueError, TypeError):
+        pass
+    folders = []
+    for layers in processor.MODEL_LAYERS:
+        assert full_size.shape is not None
+        shape = full_size.shape.model_copy(update={"layers": layers})
+        name = f"{full_size.name}-layers-{layers}"
+        stage = builds.weights(context, full_size.model_copy(update={"name": name, "shape": shape}), board)
+        folders.append(graph.artefact_of(builds.make(context, [stage]), stage.name).folder)
+    deadline, log = Deadline.after(COST_S), context.log("processor")
+    try:
+        with context.console.activity("counting the processor's instructions"):
+            one, two = (
+                [cost.token_cost(folder, circuits, threads=threads, deadline=deadline, log=log) for folder in folders]
+                for threads in (1, processor.THREADS)
+            )
+            cycles = cost.kernel_cycles(deadline=deadline, log=log)
+    except ToolMissing as missing:
+        context.console.say(f"the processor's cost is left out: {missing.message}")
+        return []
+    counts = processor.Counts.of(one, two, cycles, given.model.layers)
+    write_json(kept, counts.json())
+    return processor.entries(counts, given)
 
 
 def synthesis(context: Context) -> list[Entry]:

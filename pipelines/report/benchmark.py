@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipelines.base.figure import Figure
 from pipelines.golden.forward import Forward
-from pipelines.model.image import Image
+from pipelines.model.image import WEIGHTS, Image
 from pipelines.report.circuits import Cycles
 from pipelines.report.reference import Reference
 from pipelines.report.timemodel import (
@@ -31,6 +33,7 @@ from pipelines.runtime.host import HostRuntime
 
 ROUNDS = 5
 TOKENS = 24  # a round of one side
+LARGEST_PASSES = 8  # over the packed image, that a token may take on a host
 GIGABIT_MB_PER_S = 125.0  # the board's Ethernet, and so the most that a push can reach
 
 
@@ -290,6 +293,36 @@ def host_entries(library: Path, weights: Path) -> list[Entry]:
         ),
         Entry("host.two_threads_over_one", Figure(round(rates["c2"] / rates["c"], 2), "×", "model"), how,
               Figure(2, "×", "model")),
+    ]  # fmt: skip
+
+
+def pass_entries(library: Path, circuits: Path, weights: Path) -> list[Entry]:
+    """A token through the driver and the functional circuits, beside one pass over the packed image in memory.
+
+    ``circuits`` is ``libtritforge_model.so`` for this machine. Both are measured in turn in one run.
+    """
+    image = np.fromfile(weights / WEIGHTS, dtype=np.uint8)
+    copy = np.empty_like(image)
+    with HostRuntime(library, weights, "model", pl_library=circuits, threads=2) as runtime:
+        token = iter(range(1, runtime.vocab))
+        took = interleaved(
+            {"token": lambda: runtime.forward(next(token)), "pass": lambda: np.copyto(copy, image)}, rounds=2 * ROUNDS
+        )
+    how = f"this machine, median of {2 * ROUNDS} rounds in turn"
+    ratio = took["token"] / took["pass"]
+    return [
+        Entry(
+            "host.full_size_token_ms", Figure(round(1e3 * took["token"], 2), "ms", "model"),
+            f"{how}; backend model, two threads", Figure(round(1e3 * LARGEST_PASSES * took["pass"], 2), "ms", "model"),
+        ),
+        Entry(
+            "host.full_size_pass_ms", Figure(round(1e3 * took["pass"], 2), "ms", "model"),
+            f"{how}; one copy of the {image.size:,} bytes of its packed image from memory to memory",
+        ),
+        Entry(
+            "host.full_size_passes", Figure(round(ratio, 2), "passes", "model"), f"{how}; the token over the pass",
+            Figure(LARGEST_PASSES, "passes", "model"),
+        ),
     ]  # fmt: skip
 
 
