@@ -124,10 +124,16 @@ def _time_plots(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _history_plots(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Figures that became worse first, then those that say most of the product, then the rest as they come."""
+    """Figures that became worse first, then those that move, then the rest as they come."""
     plotted = [figure for figure in figures if len(figure["series"]) >= FEWEST_NIGHTS]
     rank = {"worse": 0, "better": 1}
-    plotted.sort(key=lambda f: (rank.get(f["verdict"], 2), f["unit"] == "mismatches", f["name"].startswith("stage.")))
+    plotted.sort(
+        key=lambda f: (
+            rank.get(f["verdict"], 2),
+            len({point["value"] for point in f["series"]}) == 1,
+            "stage." in f["name"],
+        )
+    )
     plots = []
     for figure in plotted[:HISTORY_PLOTS]:
         values = [point["value"] for point in figure["series"]]

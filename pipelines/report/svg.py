@@ -103,6 +103,9 @@ def waterfall(title: str, description: str, steps: Sequence[tuple[str, float]], 
         x = left + tick * scale
         body.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}" class="grid"/>')
         body.append(_text(x, bottom + 12, f"{tick:g}", "middle"))
+    for _, value in marks:  # below the numbers, so that these stay readable
+        x = left + value * scale
+        body.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}" class="mark"/>')
     for number, (name, value) in enumerate([*steps, ("total", total)]):
         y = TOP + row * number
         start = 0.0 if name == "total" else at
@@ -116,7 +119,6 @@ def waterfall(title: str, description: str, steps: Sequence[tuple[str, float]], 
         at += value if name != "total" else 0
     for number, (name, value) in enumerate(marks):
         x = left + value * scale
-        body.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}" class="mark"/>')
         anchor = "end" if x > WIDTH * 0.6 else "middle"
         body.append(_text(x, bottom + 26 + 13 * number, f"{name}: {value:g} {unit}", anchor))
     return _document(title, description, height, body)
