@@ -17,10 +17,11 @@ import pytest
 from pipelines.base.files import read_json
 from pipelines.report.history import History
 from pipelines.report.night import nights, read
+from tests.checkouts import copy_with_store
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS, SAMPLE = 20, 2
-NIGHT_S = 240.0
+KILLS, SAMPLE, WHOLE_KILLS = 20, 2, 4
+NIGHT_S = 1800.0
 # Stages that need neither board nor circuits, so that a night is short; every run has new work for each of them.
 PIPELINE = """\
 prompts: ["x"]
@@ -46,21 +47,22 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def start(checkout: Path, tokens: int) -> subprocess.Popen[bytes]:
+def start(checkout: Path, tokens: int, pipeline: str = "short") -> subprocess.Popen[bytes]:
     """A night whose weights are calibrated on this many tokens, which no night before was."""
     return subprocess.Popen(
-        [sys.executable, "tasks.py", "nightly", "--pipeline=short", "--json=night.json",
+        [sys.executable, "tasks.py", "nightly", f"--pipeline={pipeline}", "--json=night.json",
          f"--set=models.tiny.calibration.tokens={tokens}"],
         cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
 def running_in(checkout: Path) -> list[int]:
-    """Processes whose working folder is the copy."""
+    """Processes whose working folder is the copy, without its board, which outlives a night."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and (entry / "cwd").readlink() == checkout.resolve():
+            here = entry.name.isdigit() and (entry / "cwd").readlink() == checkout.resolve()
+            if here and b"qemu-system" not in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
         except OSError:
             continue
@@ -68,18 +70,33 @@ def running_in(checkout: Path) -> list[int]:
 
 
 def test_killed_at_random_points(checkout: Path, full_campaigns: bool) -> None:
-    first = start(checkout, 100)
+    kill_and_go_on(checkout, KILLS if full_campaigns else SAMPLE, "short")
+
+
+@pytest.mark.campaign
+@pytest.mark.emulator
+def test_the_whole_night_killed_at_random_points(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The real pipeline, with the board: deploy, text, verify and figures are cut as well."""
+    root = tmp_path_factory.mktemp("whole") / "checkout"
+    copy_with_store(root)
+    try:
+        kill_and_go_on(root, WHOLE_KILLS, "nightly")
+    finally:
+        subprocess.run([sys.executable, "tasks.py", "boards", "--stop=emu1"], cwd=root, timeout=120, check=False)
+
+
+def kill_and_go_on(checkout: Path, wanted: int, pipeline: str) -> None:
+    first = start(checkout, 100, pipeline)
     began = time.monotonic()
     said, _ = first.communicate(timeout=NIGHT_S)
     assert first.returncode == 0, said.decode()
     whole_s = time.monotonic() - began
     draw = random.Random(8)
-    wanted = KILLS if full_campaigns else SAMPLE
     killed = number = 0
     while killed < wanted and number < 3 * wanted:  # a night may be over before its moment comes
         number += 1
         tokens = 40 + number
-        victim = start(checkout, tokens)
+        victim = start(checkout, tokens, pipeline)
         time.sleep(draw.uniform(0.05, 0.9) * whole_s)
         if victim.poll() is None:
             os.kill(victim.pid, signal.SIGKILL)
@@ -90,7 +107,7 @@ def test_killed_at_random_points(checkout: Path, full_campaigns: bool) -> None:
             time.sleep(0.05)
         assert running_in(checkout) == [], "a task outlived the night that started it"
 
-        following = start(checkout, tokens)
+        following = start(checkout, tokens, pipeline)
         said, _ = following.communicate(timeout=NIGHT_S)
         assert following.returncode == 0, f"kill {number}: {said.decode()[-3000:]}"
         assert read_json(checkout / "night.json")["status"] == "passed"
