@@ -6,12 +6,14 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import BoardOffline, ConfigError
 from pipelines.boards.emulator import Emulator
 from pipelines.boards.labgrid import Place
+from pipelines.boards.zynq import machine as zynq
 from pipelines.config.board import Board
 
 SIGNERS_ON_BOARD = "/etc/tritforge/allowed_signers"
@@ -41,7 +43,11 @@ def emulator_of(board: Board, state: Path, signers: str) -> Emulator:
     settings = board.emulator
     if settings is None:
         raise ConfigError(f"board '{board.name}' has no emulator on this machine")
-    return Emulator(
+    kind: Callable[..., Emulator] = Emulator
+    if settings.machine == zynq.MACHINE:
+        # The circuits that its fabric may be loaded with are those of this checkout's store.
+        kind = partial(zynq.ZynqEmulator, circuits=state / "store")
+    return kind(
         name=board.name,
         folder=state / "boards" / board.name,
         images=state / "images",

@@ -179,19 +179,7 @@ class Emulator:
         self._make_keys()
         self._make_disk(image)
         initrd = self.folder / "initrd.cpio"
-        write_bytes(
-            initrd,
-            (image / "initrd.cpio").read_bytes()
-            + board_initrd(
-                {
-                    "name": self.name.encode(),
-                    "ssh_host_ed25519_key": (self.folder / "host_key").read_bytes(),
-                    "authorized_keys": (self.folder / "user_key.pub").read_bytes(),
-                    "allowed_signers": self.signers.encode(),
-                    "idle_minutes": str(self.idle_minutes).encode(),
-                }
-            ),
-        )
+        write_bytes(initrd, self._initrd(image))
         if self.console.exists():
             self.console.replace(self.console.with_suffix(".log.1"))
         for _ in range(5):  # another program may take the free port between our look and QEMU's
@@ -213,6 +201,17 @@ class Emulator:
                     log=self.folder / "qemu.log",
                 )
         raise ToolFailed(f"no free port on 127.0.0.1 for {self.name}", log=self.folder / "qemu.log")
+
+    def _initrd(self, image: Path) -> bytes:
+        """What the machine starts from: the image's part, then this board's own."""
+        own = {
+            "name": self.name.encode(),
+            "ssh_host_ed25519_key": (self.folder / "host_key").read_bytes(),
+            "authorized_keys": (self.folder / "user_key.pub").read_bytes(),
+            "allowed_signers": self.signers.encode(),
+            "idle_minutes": str(self.idle_minutes).encode(),
+        }
+        return (image / "initrd.cpio").read_bytes() + board_initrd(own)
 
     def _qemu(self, qemu: Path, image: Path, initrd: Path, port: int) -> subprocess.Popen[bytes]:
         cmdline = f"console=ttyAMA0 root=/dev/vda rw maxcpus={CPUS} cma={self.cma_mib}M panic=5 {self.kernel_arguments}"

@@ -34,6 +34,9 @@ from pipelines.engine.signing import Signer, check, public_key, sign
 from pipelines.engine.stage import Build, Stage
 from pipelines.engine.store import Artefact
 from pipelines.golden import formats
+from pipelines.hardware import fabric
+from pipelines.hardware.verilate import RTL_LIBRARY
+from pipelines.runtime.build import host_target
 from pipelines.stages.sources import sources
 from pipelines.stages.workshop import Workshop
 from pipelines.vivado.shipping import require_shippable
@@ -71,7 +74,7 @@ def release_stage(
         check_fit(choice, facts_of(by_kind(artefacts)), values["contiguous_bytes"])
 
     return Stage(
-        name=f"release-{board.kind}-{choice.model.name}" + ("" if board.emulated else f"-{board.bitstream}"),
+        name=f"release-{board.kind}-{choice.model.name}" + ("" if board.pl == "rtl-library" else f"-{board.bitstream}"),
         build=build,
         files=files,
         values=values,
@@ -96,12 +99,19 @@ def make_release(
     facts = facts_of(below)
     check_fit(choice, facts, values["contiguous_bytes"])
     parts = {**parts_of(below), **agent_files}
+    if choice.board.emulated and choice.board.pl != "rtl-library":
+        # Its fabric is beside the emulator: the board is given a bitstream that names the circuits to load there.
+        parts["bitstream/tritforge.bin"] = job.out / "bitstream/tritforge.bin"
+        parts["bitstream/tritforge.bin"].parent.mkdir()
+        parts["bitstream/tritforge.bin"].write_bytes(emulated_bitstream(below["bitstream"]))
+        del parts["bitstream/libtritforge_rtl.so"]
     subjects = []
     listing = []
     for name, source in sorted(parts.items()):
         target = job.out / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        place(source, target)
+        if source != target:
+            place(source, target)
         digest = sha256_file(target)
         subjects.append({"name": name, "digest": {"sha256": digest}})
         listing.append({"name": name, "sha256": digest, "bytes": target.stat().st_size})
@@ -153,6 +163,12 @@ def parts_of(below: Mapping[str, Artefact]) -> dict[str, Path]:
     if missing:
         raise ConfigError(f"a release needs {', '.join(missing)}, which no artefact holds")
     return parts
+
+
+def emulated_bitstream(artefact: Artefact) -> bytes:
+    """The ``.bin`` for the fabric of an emulated Zynq, which runs on this machine."""
+    circuits = artefact.folder / host_target() / RTL_LIBRARY
+    return fabric.bitstream(sha256_file(circuits), read_json(artefact.folder / "bitstream.json")["content_id"])
 
 
 BITSTREAM_PARTS = {

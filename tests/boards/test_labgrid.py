@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,15 +17,13 @@ from pipelines.boards.access import Address, reachable
 from pipelines.boards.deploy import Deployed, deploy
 from pipelines.boards.labgrid import Place, address
 from pipelines.boards.release import LocalRelease
-from pipelines.commands.repro import copy_checkout
 from pipelines.config.board import Board
 from pipelines.config.settings import ROOT
 from tests.boards.bench import BenchBoard, plain_files
+from tests.boards.checkout import Checkout
 from tests.boards.farm import Farm
 
 BENCH = "bench"
-SHARED = ("images", "store", "records", "latest", "hashes.json", "versions.json")
-"""What a copy of the checkout may take from it: content-addressed."""
 
 
 @pytest.fixture(scope="module")
@@ -205,56 +201,29 @@ def test_a_proxy_is_not_supported() -> None:
 @pytest.mark.emulator
 def test_an_emulated_board_of_a_farm_is_deployed_to_and_writes(tmp_path: Path) -> None:
     """``emu1`` as a farm has it: exported, and named by its place in another board's YAML."""
-    checkout = tmp_path / "checkout"
-    copy_checkout(ROOT, checkout)
-    for name in SHARED:
-        source = ROOT / ".tritforge" / name
-        if source.is_dir():
-            shutil.copytree(source, checkout / ".tritforge" / name, copy_function=_link)
-        elif source.exists():
-            (checkout / ".tritforge").mkdir(exist_ok=True)
-            shutil.copy2(source, checkout / ".tritforge" / name)
+    checkout = Checkout(tmp_path / "checkout")
     farms: list[Farm] = []
     try:
-        started = typed(checkout, "boards", "--start=emu1")
+        started = checkout.typed("boards", "--start=emu1")
         farms.append(Farm(tmp_path / "farm", {"rack": started["port"]}))
         farms[0].place("rack-1", "rack")
-        emulated = (checkout / "config/boards/emu1.yaml").read_text()
+        emulated = (checkout.root / "config/boards/emu1.yaml").read_text()
         assert emulated.count("emulator:") == 1
-        (checkout / "config/boards/farm1.yaml").write_text(
+        (checkout.root / "config/boards/farm1.yaml").write_text(
             emulated[: emulated.index("emulator:")]
             + f"labgrid:\n  coordinator: {farms[0].coordinator}\n  place: rack-1\n  user: tritforge\n"
             f"  key_file: {started['key_file']}\n"
         )
-        refused = typed(checkout, "deploy", "--board=farm1", status=4)  # nobody has accepted its key
+        refused = checkout.typed("deploy", "--board=farm1", status=4)  # nobody has accepted its key
         assert refused["error"]["class"] == "HostKeyChanged"
-        typed(checkout, "boards", "--accept=farm1", "--host-key=yes")
-        release = typed(checkout, "deploy", "--board=farm1")["release"]
-        written = typed(checkout, "generate", "--board=farm1", "--prompt=Once upon a time", "--tokens=3")
+        checkout.typed("boards", "--accept=farm1", "--host-key=yes")
+        release = checkout.typed("deploy", "--board=farm1")["release"]
+        written = checkout.typed("generate", "--board=farm1", "--prompt=Once upon a time", "--tokens=3")
         assert written["tokens"] == 3 and written["text"]
-        shown = {entry["name"]: entry for entry in typed(checkout, "boards")["boards"]}
+        shown = {entry["name"]: entry for entry in checkout.typed("boards")["boards"]}
         assert shown["emu1"]["current"] == release and shown["farm1"]["reason"].endswith(": free")
         assert farms[0].holder("rack-1") is None
     finally:
-        typed(checkout, "boards", "--stop=emu1", status=None)
+        checkout.typed("boards", "--stop=emu1", status=None)
         for made in farms:
             made.stop()
-
-
-def typed(checkout: Path, *arguments: str, status: int | None = 0) -> dict[str, Any]:
-    """A task as a person types it in that checkout; its JSON."""
-    answer = checkout / "answer.json"
-    answer.unlink(missing_ok=True)
-    done = subprocess.run(
-        [sys.executable, "tasks.py", *arguments, f"--json={answer}"], cwd=checkout, check=False, timeout=1200,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    assert status is None or done.returncode == status, done.stdout
-    return dict(json.loads(answer.read_text())) if answer.exists() else {}
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

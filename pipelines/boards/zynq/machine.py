@@ -1,0 +1,82 @@
+"""An emulated Zynq-7000: QEMU's xilinx-zynq-a9 with a kernel of its own and the RTL as its fabric, in another process.
+
+It has the disk image, the ssh server and the life of any emulated board. What it adds: contiguous memory (``cma=``)
+with physical addresses, ``/dev/mem``, fpga_manager and the allocator of a PYNQ-Z1's kernel, and DMAs that read the
+machine's physical memory, so that the board's code for a real fabric runs unchanged.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.base.deadline import Deadline
+from pipelines.base.files import sha256_bytes
+from pipelines.boards import initrd
+from pipelines.boards.emulator import Emulator, Endpoint
+from pipelines.boards.zynq import kernel
+from pipelines.hardware.fabric import MEMORY_BYTES
+
+HERE = Path(__file__).parent
+MACHINE = "xilinx-zynq-a9"
+CARD_JOB = HERE.parent / "card" / "tritforge-job"
+
+
+@dataclass(frozen=True)
+class ZynqEmulator(Emulator):
+    """``circuits`` is the folder below which the compiled circuits lie that a bitstream may name."""
+
+    circuits: Path = field(default=Path())
+
+    def _wanted(self) -> str:
+        return sha256_bytes(f"{super()._wanted()} {kernel.recipe_key()}".encode())[:16]
+
+    def _initrd(self, image: Path) -> bytes:
+        """The shared one, with our init and no modules laid over it, and what the card's owner would add."""
+        entries = {
+            "init": initrd.file((HERE / "init").read_bytes(), 0o755),
+            "modules/order": initrd.file(b""),
+            "card": initrd.folder(),
+            "card/tritforge-job": initrd.file(CARD_JOB.read_bytes(), 0o755),
+        }
+        return super()._initrd(image) + initrd.archive(entries)
+
+    def _launch(self, image: Path) -> Endpoint:
+        kernel.cached(self.images)  # before the console of the last run is put aside
+        endpoint = super()._launch(image)
+        with (self.folder / "fabric.log").open("wb") as output:
+            # In a session of its own, as the emulator: it ends when that does.
+            subprocess.Popen(
+                [sys.executable, "-m", "pipelines.hardware.fabric", str(self._memory()), str(endpoint.pid),
+                 str(self.circuits.resolve()), str(self.memory_mib << 20)],
+                cwd=HERE.parents[2], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        return endpoint
+
+    def _memory(self) -> Path:
+        return (self.folder / "memory").resolve()
+
+    def _qemu(self, qemu: Path, image: Path, initrd: Path, port: int) -> subprocess.Popen[bytes]:
+        built = kernel.cached(self.images, deadline=Deadline.after(kernel.KERNEL_DEADLINE_S))
+        self._memory().unlink(missing_ok=True)  # what the last run left in it
+        cmdline = (
+            f"console=ttyPS0 root=/dev/mmcblk0 rw mem={self.memory_mib}M cma={self.cma_mib}M panic=5 "
+            f"{self.kernel_arguments}"
+        )
+        argv = [
+            str(qemu), "-M", f"{MACHINE},memory-backend=ram", "-m", str(MEMORY_BYTES >> 20), "-no-reboot",
+            "-object", f"memory-backend-file,id=ram,size={MEMORY_BYTES},mem-path={self._memory()},share=on",
+            "-kernel", str(built / "vmlinuz"), "-dtb", str(built / "board.dtb"), "-initrd", str(initrd),
+            "-append", cmdline.strip(),
+            "-display", "none", "-monitor", "none", "-serial", "null", "-serial", f"file:{self.console}",
+            "-drive", f"if=sd,format=qcow2,file={self._disk()}",
+            "-nic", f"user,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22",
+            "-name", self.name,
+        ]  # fmt: skip
+        with (self.folder / "qemu.log").open("wb") as output:
+            return subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
