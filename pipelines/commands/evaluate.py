@@ -81,6 +81,8 @@ def show(result: dict[str, Any]) -> None:
         print(
             f"greedy tokens, integer path against {entry['with']}: {equal} of {entry['steps']} equal;"
             f" {entry['differ_although_not_close']} differ with the best logits {entry['close_below']} or more apart"
+            f" (widest {entry['widest_gap_that_differs']}; the gap of the two best deviates by"
+            f" {entry['gap_deviation']})"
         )
     if "shortlist" in result:
         shares = [entry for entry in result["shortlist"] if "best_of" in entry]

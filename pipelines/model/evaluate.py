@@ -364,7 +364,11 @@ def _integers(subject: Subject) -> Found:
 
 
 def _agreement(subject: Subject) -> Found:
-    """Greedy tokens of the integer path and of float simulations of it, on the same contexts."""
+    """Greedy tokens of the integer path and of float simulations of it, on the same contexts.
+
+    The first simulation has the circuits' attention (calibrated scales, m, the table of exponentials); the second an
+    exact exponential instead, which shows what the table's step of 1/16 does to single tokens.
+    """
     from tokenizers import Tokenizer
 
     assert subject.golden is not None
@@ -376,21 +380,47 @@ def _agreement(subject: Subject) -> Found:
         ("float simulation of the circuits", "m_fixed"),
         ("float simulation, exact exponential", "int8_softmax"),
     )
-    counts = {name: {"steps": 0, "differ": 0, "differ_although_not_close": 0} for name, _ in kinds}
+    gaps: dict[str, list[list[F32]]] = {name: [] for name, _ in kinds}
     for prompt in BATTERY:
         ids: list[int] = tokenizer.encode(prompt).ids
         begin = len(ids)
         forward.reset()
         logits = forward(ids)
+        own = []
         while len(ids) < min(begin + BATTERY_TOKENS, subject.golden.shape.context):
+            own.append(logits[-1])
             ids.append(int(logits[-1].argmax()))
             logits = forward(ids[-1:])
         for name, kind in kinds:
             simulated = int8_tokens(twin.hidden(np.array([ids]), kind))[0, begin - 1 : -1] @ head.T
-            other = simulated.argmax(axis=-1) != np.array(ids[begin:])
-            two_best = np.sort(simulated[other], axis=-1)[:, -2:]
-            counts[name]["steps"] += len(simulated)
-            counts[name]["differ"] += int(other.sum())
-            counts[name]["differ_although_not_close"] += int((two_best[:, 1] - two_best[:, 0] >= CLOSE).sum())
-    agreement = [{"with": name, "close_below": CLOSE, **found} for name, found in counts.items()]
-    return Found([], {"agreement": agreement})
+            gaps[name].append(_gaps(np.stack(own), simulated))
+    return Found([], {"agreement": [_agreed(name, found) for name, found in gaps.items()]})
+
+
+def _gaps(own: F32, simulated: F32) -> list[F32]:
+    """Of each step float32[n]: own best logit minus own second, the same two in the simulation, and the simulation's
+    own two best. The second is negative where the simulation likes another token better.
+    """
+    steps = np.arange(len(own))
+    best, second = np.argsort(own, axis=-1)[:, :-3:-1].T
+    theirs = np.sort(simulated, axis=-1)[:, -2:]
+    return [
+        own[steps, best] - own[steps, second],
+        simulated[steps, best] - simulated[steps, second],
+        np.where(simulated.argmax(axis=-1) == best, np.inf, theirs[:, 1] - theirs[:, 0]),
+    ]
+
+
+def _agreed(name: str, found: list[list[F32]]) -> dict[str, Any]:
+    own, same, gap = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    differ = np.isfinite(gap)
+    return {
+        "with": name,
+        "close_below": CLOSE,
+        "steps": int(gap.size),
+        "differ": int(differ.sum()),
+        "differ_although_not_close": int((gap[differ] >= CLOSE).sum()),
+        "widest_gap_that_differs": round(float(gap[differ].max(initial=0)), 4),
+        # How far the gap between the two best logits lies apart in the two computations: the noise that decides.
+        "gap_deviation": round(float((same - own).std()), 4),
+    }

@@ -3,13 +3,15 @@
 The same family in float32 with numpy's own sums, exponentials and square roots. Each place where the board rounds can
 be switched: weights (as they are, ternary), activations (float, int8 a token), attention (softmax, or one of the
 circuit's approximations of it), head. Perplexities of the variants say what each of these costs.
+
+Everything follows the type of its inputs: ``in_float64`` gives the same model without the accidents of float32 sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,7 @@ from pipelines.model.checkpoint import (
 )
 
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 I8 = npt.NDArray[np.int8]
 I64 = npt.NDArray[np.int64]
 Rounding = Callable[[F32], tuple[I8, np.float32]]
@@ -119,6 +122,22 @@ class Twin:
             kv_scales,
         )
 
+    def in_float64(self) -> Twin:
+        """The same weights, computed with in double precision: for comparisons, where a code must not hang on the order
+        of a sum. Slower, and only for ordinary softmax.
+        """
+
+        def wide(values: Mapping[str, F32]) -> dict[str, Any]:
+            return {name: value.astype(np.float64) for name, value in values.items()}
+
+        return replace(
+            self,
+            embedding=self.embedding.astype(np.float64),
+            layers=tuple(Layer(wide(layer.matrices), wide(layer.norms)) for layer in self.layers),
+            final_norm=self.final_norm.astype(np.float64),
+            head=self.head.astype(np.float64),
+        )
+
     def hidden(self, tokens: npt.NDArray[np.integer], attention: Attention = "softmax") -> F32:
         """tokens int[windows, T] -> float32[windows, T, hidden], after the final norm."""
         x = self.embedding[tokens]
@@ -137,7 +156,7 @@ class Twin:
             (h @ layer.matrices[name].T).reshape(windows, length, -1, a.head_dim).transpose(0, 2, 1, 3)
             for name in ("q", "k", "v")
         )
-        cos, sin = rope_tables(length, a.head_dim, a.rope_theta)
+        cos, sin = (table.astype(x.dtype) for table in rope_tables(length, a.head_dim, a.rope_theta))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         if observer is not None:
             observer.see(number, q, k, v)
@@ -152,7 +171,7 @@ class Twin:
         h = silu(h @ layer.matrices["gate"].T) * (h @ layer.matrices["up"].T)
         if "ffn" in layer.norms:
             h = norm(h, layer.norms["ffn"], a.rms_eps)
-        return np.asarray(x + self._input(h) @ layer.matrices["down"].T, dtype=np.float32)
+        return np.asarray(x + self._input(h) @ layer.matrices["down"].T)
 
     def _input(self, x: F32) -> F32:
         return int8_tokens(x) if self.int8_activations else x
@@ -160,16 +179,16 @@ class Twin:
 
 def norm(x: F32, weight: F32, eps: float) -> F32:
     mean = np.mean(np.square(x), axis=-1, keepdims=True)
-    return np.asarray(x / np.sqrt(mean + np.float32(eps)) * weight, dtype=np.float32)
+    return np.asarray(x / np.sqrt(mean + x.dtype.type(eps)) * weight)
 
 
 def silu(x: F32) -> F32:
     with np.errstate(over="ignore"):
-        return np.asarray(x / (1 + np.exp(-x)), dtype=np.float32)
+        return np.asarray(x / (1 + np.exp(-x)))
 
 
 def int8_codes(x: F32) -> tuple[F32, F32]:
-    """Codes (as float32) and scales [..., 1] of a per-token quantisation: clamp(round(x * 127 / max|x|), -128, 127)."""
+    """Codes (as floats) and scales [..., 1] of a per-token quantisation: clamp(round(x * 127 / max|x|), -128, 127)."""
     largest = np.maximum(np.abs(x).max(axis=-1, keepdims=True), np.float32(1e-5))
     codes = np.clip(np.rint(x * (np.float32(127) / largest)), -128, 127)
     return codes, largest / np.float32(127)
@@ -177,13 +196,13 @@ def int8_codes(x: F32) -> tuple[F32, F32]:
 
 def int8_tokens(x: F32) -> F32:
     codes, scales = int8_codes(x)
-    return np.asarray(codes * scales, dtype=np.float32)
+    return np.asarray(codes * scales)
 
 
-def rope_tables(length: int, head_dim: int, theta: float) -> tuple[F32, F32]:
-    """cos and sin float32[length, head_dim / 2]."""
+def rope_tables(length: int, head_dim: int, theta: float) -> tuple[F64, F64]:
+    """cos and sin float64[length, head_dim / 2]."""
     angle = np.arange(length)[:, None] * theta ** (-np.arange(0, head_dim, 2) / head_dim)
-    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+    return np.cos(angle), np.sin(angle)
 
 
 def rotate(x: F32, cos: F32, sin: F32) -> F32:
@@ -195,7 +214,7 @@ def rotate(x: F32, cos: F32, sin: F32) -> F32:
 def attend(q: F32, k: F32, v: F32, kind: Attention, fixed: tuple[F32, F32] | None) -> F32:
     """Causal attention, all float32[windows, heads, T, head_dim]; ``fixed`` are K and V scales [heads]."""
     if kind == "softmax":
-        return _weighted(_softmax_weights(q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(q.shape[-1]))), v)
+        return _weighted(_softmax_weights(q @ k.swapaxes(-1, -2) / q.dtype.type(np.sqrt(q.shape[-1]))), v)
     q_codes, q_scale = int8_codes(q)
     if kind in ("m_fixed", "int8_softmax"):
         if fixed is None:
@@ -237,4 +256,4 @@ def _table_weights(z: I64) -> F32:
 
 
 def _weighted(weights: F32, v: F32) -> F32:
-    return np.asarray(weights @ v / weights.sum(axis=-1, keepdims=True), dtype=np.float32)
+    return np.asarray(weights @ v / weights.sum(axis=-1, keepdims=True))
