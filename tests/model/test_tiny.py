@@ -7,6 +7,7 @@ that the whole text holds with room to spare.
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.config.settings import Settings
 from pipelines.golden.formats import M_MAX
 from pipelines.golden.forward import Forward, GoldenModel
+from pipelines.golden.sampling import SamplingOptions, SplitMix64, sample
 from pipelines.model import convert, evaluate, inspection
 from pipelines.model.bigram import BigramTable
 from pipelines.model.checkpoint import Checkpoint
@@ -105,6 +107,28 @@ def test_gaps_are_those_of_the_two_best() -> None:
         "with": "x", "close_below": 0.02, "steps": 2, "differ": 1, "differ_although_not_close": 1,
         "widest_gap_that_differs": 0.5, "gap_deviation": 1.0,
     }  # fmt: skip
+
+
+def test_the_samples_of_the_card_are_what_it_writes(opened: Image) -> None:
+    """Every word of them, from prompt and seed, with the sampling that the card's command names."""
+    card = (TINY / "README.md").read_text(encoding="utf-8")
+    command = re.search(
+        r"--seed 1 --tokens (\d+) .*?--temperature (\S+) --top-k (\d+) --top-p (\S+) --rep\S+ (\S+)", card, re.S
+    )
+    assert command
+    tokens, temperature, top_k, top_p, penalty = (float(value) for value in command.groups())
+    samples = re.findall(r"^Seed (\d+), prompt `(.*)`:\n\n((?:>.*\n?)+)", card, re.M)
+    assert len(samples) == 5
+    tokenizer, forward = Tokenizer.from_file(str(TINY / "tokenizer.json")), Forward(opened.golden())
+    for seed, prompt, quoted in samples:
+        options = SamplingOptions(temperature, int(top_k), top_p, penalty, int(seed))
+        random, ids = SplitMix64(options.seed), tokenizer.encode(prompt).ids
+        forward.reset()
+        logits = forward(ids)
+        for _ in range(int(tokens)):
+            ids.append(sample(logits[-1], ids, options, random))
+            logits = forward(ids[-1:])
+        assert tokenizer.decode(ids).split() == re.sub(r"^> ?", "", quoted, flags=re.M).split()
 
 
 def test_bigrams_are_worse(subject: evaluate.Subject, perplexities: dict[str, float]) -> None:

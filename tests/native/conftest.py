@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from pipelines.base.deadline import Deadline
 from pipelines.base.files import files_below
+from pipelines.config.settings import Settings
 from pipelines.golden.forward import Forward
 from pipelines.hardware import verilate
 from pipelines.model import convert
@@ -122,8 +123,12 @@ def model_library() -> Path:
 def shipped_image() -> Path:
     """The image of the shipped model, as the product converts it."""
     checkpoint = ROOT / "models" / "tiny"
-    settings = convert.Settings("tiny", context=256, calibration_text=checkpoint / "calibration.txt")
+    shipped = Settings(environment={}).model("tiny")
+    settings = convert.Settings(
+        "tiny", shipped.context, shipped.head_planes, calibration_text=checkpoint / "calibration.txt"
+    )
     inputs = [
+        ROOT / "config" / "models" / "tiny.yaml",
         *files_below(checkpoint),
         *files_below(ROOT / "pipelines" / "model"),
         ROOT / "pipelines/golden/formats.py",

@@ -12,6 +12,8 @@ import pytest
 
 from pipelines.golden import formats
 from pipelines.golden.forward import Forward, GoldenModel, ModelShape
+from pipelines.golden.sampling import TOP_P_ONE, SamplingOptions, SplitMix64, sample
+from pipelines.model.image import Image
 from pipelines.runtime.host import HostRuntime
 from tests.native import images
 from tests.native.conftest import MACHINES, QEMU, QEMU_CPU, pl_library, runtime_library, test_program
@@ -123,6 +125,40 @@ def test_the_bounds_are_needed(end: int, exponent: int, words: str) -> None:
     model = model_at_the_bounds(end, matrix_exponent=exponent)
     with np.errstate(all="raise"), pytest.raises(FloatingPointError, match=words):
         Forward(model)([1, 300, 5, 5])
+
+
+SAMPLING = SamplingOptions(temperature=0.8, top_k=40, top_p=0.95, repetition_penalty=1.1, seed=3)
+DRAWN = 40
+
+
+@pytest.fixture(scope="module")
+def drawn(shipped_image: Path) -> tuple[list[int], list[int]]:
+    """A prompt's tokens, and what the golden model draws after them."""
+    golden = Image.open(shipped_image).golden()
+    forward, random = Forward(golden), SplitMix64(SAMPLING.seed)
+    prompt = [golden.shape.bos, 300, 17, 1024]
+    said = list(prompt)
+    logits = forward(said)
+    for _ in range(DRAWN):
+        said.append(sample(logits[-1], said, SAMPLING, random))
+        logits = forward(said[-1:])
+    return prompt, said[len(prompt) :]
+
+
+@pytest.mark.parametrize(("target", "compiler"), MACHINES)
+def test_the_same_text_for_the_same_seed(
+    target: str, compiler: str, shipped_image: Path, drawn: tuple[list[int], list[int]]
+) -> None:
+    prompt, wanted = drawn
+    assert len(set(wanted)) > DRAWN // 2  # text, and not one token again and again
+    options = [DRAWN, SAMPLING.seed, SAMPLING.temperature, SAMPLING.top_k, round(SAMPLING.top_p * TOP_P_ONE)]
+    found = subprocess.run(
+        [*QEMU[target], test_program("text", target, compiler, [HERE / "text.c"]), runtime_library(target, compiler),
+         shipped_image, *map(str, options), str(SAMPLING.repetition_penalty), *map(str, prompt)],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "QEMU_CPU": QEMU_CPU[target]},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert [int(line) for line in found.stdout.split()] == wanted
 
 
 @pytest.fixture(scope="module")
