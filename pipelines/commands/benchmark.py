@@ -24,6 +24,7 @@ from pipelines.engine import graph
 from pipelines.engine.store import Artefact
 from pipelines.hardware import synth
 from pipelines.hardware.verilate import MODEL_LIBRARY, RTL, RTL_LIBRARY
+from pipelines.model import pace
 from pipelines.report import benchmark, circuits, processor
 from pipelines.report.benchmark import Entry
 from pipelines.report.night import nights, read
@@ -36,6 +37,7 @@ PLAN_S = 120.0
 SYNTH_S = 1800.0
 COST_S = 1800.0
 FULL_SIZE = "large-random"  # sizes and times of the real model, where its checkpoint is not at hand
+PACE_S = 600.0
 EMULATED = "emu1"
 LIBRARY = "libtritforge.so"
 
@@ -67,6 +69,7 @@ def run(context: Context, board: str = "", model: str = "", push: bool = False) 
     entries += processor_cost(context, choice.board, made[bitstream.name].folder / cost.TARGET / MODEL_LIBRARY)
     measured = made[weights.name].record.get("measured", {})
     entries += benchmark.rate_entries(measured, _checkpoint(context, choice.model.source), _last(context, "deploy"))
+    entries.append(packing(context))
     if push:
         entries += pushes(context, choice.board)
     latest = [record for stage in (bitstream, runtime, weights) if (record := made[stage.name].record)]
@@ -175,6 +178,12 @@ def synthesis(context: Context) -> list[Entry]:
         for name, figure in synth.figures(usages).items()
         if figure.evidence != "reference"
     ]  # fmt: skip
+
+
+def packing(context: Context) -> Entry:
+    with context.console.activity("packing against reading"):
+        found = pace.pairs(context.state / "work", Deadline.after(PACE_S))
+    return benchmark.packing_entry(pace.WORDS, found)
 
 
 def pushes(context: Context, board: Board) -> list[Entry]:

@@ -143,8 +143,8 @@ class Forward:
         x = model.embedding[ids].astype(np.float32)
         self._report("embedding", -1, x)
         for number in range(shape.layers):
-            x = self._attention_block(number, x, start)
-            x = self._ffn_block(number, x)
+            x = self.attention_block(number, x, start)
+            x = self.ffn_block(number, x)
         h = float32.rms_norm(x, model.final_norm, np.float32(shape.rms_eps))
         code, scale = float32.quantise(h)
         self._report("head_in_code", -1, code)
@@ -159,7 +159,11 @@ class Forward:
         self._report("logits", -1, logits)
         return logits
 
-    def _attention_block(self, number: int, x: F32, start: int) -> F32:
+    def attention_block(self, number: int, x: F32, start: int) -> F32:
+        """Layer ``number`` up to the residual behind attention, of float32[n, hidden] at positions from ``start``.
+
+        Appends to the layer's keys and values.
+        """
         shape, layer = self.model.shape, self.model.layers[number]
         count, heads, dim, hidden = x.shape[0], shape.heads, shape.head_dim, shape.hidden
         code, scale = float32.quantise(float32.rms_norm(x, layer.input_norm, np.float32(shape.rms_eps)))
@@ -206,7 +210,8 @@ class Forward:
         self._report("attn_residual", number, x)
         return x
 
-    def _ffn_block(self, number: int, x: F32) -> F32:
+    def ffn_block(self, number: int, x: F32) -> F32:
+        """The other half of layer ``number``, of float32[n, hidden]."""
         shape, layer = self.model.shape, self.model.layers[number]
         code, scale = float32.quantise(float32.rms_norm(x, layer.post_norm, np.float32(shape.rms_eps)))
         self._report("ffn_in_code", number, code)

@@ -113,10 +113,10 @@ class Pass:
         self._forward = Forward(model, trace=lambda name, _, value: seen.__setitem__(name, value))
 
     def attention(self, states: F32) -> F32:
-        return self._forward._attention_block(0, states, 0)
+        return self._forward.attention_block(0, states, 0)
 
     def ffn(self, states: F32) -> F32:
-        return self._forward._ffn_block(0, states)
+        return self._forward.ffn_block(0, states)
 
     @property
     def saturations(self) -> int:

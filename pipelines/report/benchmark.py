@@ -34,6 +34,7 @@ from pipelines.runtime.host import HostRuntime
 ROUNDS = 5
 TOKENS = 24  # a round of one side
 LARGEST_PASSES = 8  # over the packed image, that a token may take on a host
+PACKING_OVER_READING = 4  # what packing may take, as a multiple of reading the same file
 GIGABIT_MB_PER_S = 125.0  # the board's Ethernet, and so the most that a push can reach
 
 
@@ -356,6 +357,16 @@ def rate_entries(measured: Mapping[str, Any], checkpoint: Path, deployed: Mappin
             )
         )  # fmt: skip
     return found
+
+
+def packing_entry(what: str, seconds: Sequence[tuple[float, float]]) -> Entry:
+    """``seconds`` of reading a checkpoint and of packing it, in pairs that were taken one after the other."""
+    ratios = sorted(packing / reading for reading, packing in seconds)
+    return Entry(
+        "convert.packing_over_reading", Figure(round(statistics.median(ratios), 2), "×", "model"),
+        f"{what}; median of {len(ratios)} pairs in turn, {ratios[0]:.2f} to {ratios[-1]:.2f}",
+        Figure(PACKING_OVER_READING, "×", "model"),
+    )  # fmt: skip
 
 
 def push_entries(board: str, size: int, seconds: Sequence[tuple[float, float]]) -> list[Entry]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import CheckpointError
 from pipelines.golden import ternary
 from pipelines.golden.formats import words_for_row
-from pipelines.model import kernel, quantise
+from pipelines.model import kernel, pace, quantise
 from pipelines.model.kernel import CompiledKernel, Kernel, NumpyKernel
 from pipelines.model.safetensors_file import Visit
 
@@ -126,3 +128,9 @@ def test_least_squares_beats_every_other_threshold() -> None:
         if kept.any():
             other = np.where(kept, np.sign(weights), 0) * np.abs(weights)[kept].mean()
             assert best <= float(np.square(weights - other).sum()) + 1e-3
+
+
+def test_the_pace_is_measured_and_nothing_is_left(tmp_path: Path) -> None:
+    found = pace.pairs(tmp_path / "state", Deadline.after(300), layers=1, count=2)
+    assert len(found) == 2 and all(reading > 0 and packing > 0 for reading, packing in found)
+    assert not list((tmp_path / "state").iterdir())

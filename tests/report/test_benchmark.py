@@ -72,3 +72,9 @@ def test_stalls_of_each_cause_are_counted(cycles: Cycles) -> None:
     for cause in STALLS:
         assert entries[f"matvec.{cause}"].figure.value == 7 * (24 * 4 + 1)
         assert entries[f"attention.{cause}"].figure.value == 7 * 24
+
+
+def test_packing_is_a_ratio_of_pairs() -> None:
+    entry = benchmark.packing_entry("what was packed", [(1.0, 2.0), (0.5, 2.0), (2.0, 6.0)])
+    assert entry.figure.value == 3.0 and entry.limit is not None and entry.limit.value == 4
+    assert entry.how == "what was packed; median of 3 pairs in turn, 2.00 to 4.00"
