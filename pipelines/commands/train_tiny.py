@@ -28,10 +28,11 @@ def run(context: Context, steps: int = 0, out: str = "") -> dict[str, Any]:
     if importlib.util.find_spec("torch") is None:
         raise ToolMissing("training needs torch, which is not installed", hint=TORCH_HINT)
     from pipelines.model.tiny import train
+    from pipelines.model.tiny.recipe import Settings
 
     folder = Path(out) if out else context.state / "train-tiny"
     text = corpus.read(_database(context, folder))
-    settings = train.Settings(threads=2) if not steps else train.Settings(threads=2, steps=steps)
+    settings = Settings(threads=2) if not steps else Settings(threads=2, steps=steps)
     with context.console.activity("train-tiny") as activity:
         result = train.make(
             settings, text, folder, lambda point: activity.update(point["step"], settings.steps, "steps")

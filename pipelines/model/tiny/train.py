@@ -3,9 +3,6 @@
 Recipe: Muon on the matrices, AdamW on embedding and norms; 60 steps of warm-up, a plateau, linear decay to
 zero. Every quantity that is random comes from one seed; the order of windows is a function of (seed, epoch),
 so a run that was interrupted goes on from its last state exactly as if it had not been.
-
-While the plateau lasts, the total number of steps may still be changed and the run resumed: the learning
-rate of a step on the plateau does not depend on it.
 """
 
 # torch is not installed where the product is checked, so its decorators have no types there.
@@ -16,7 +13,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,34 +29,7 @@ from pipelines.model.bigram import BigramTable
 from pipelines.model.tiny import vocabulary
 from pipelines.model.tiny.corpus import Corpus
 from pipelines.model.tiny.network import Network, Shape
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The recipe. Learning rates are peaks; ``window`` and ``batch`` are in tokens and windows a step."""
-
-    ternary: bool = True
-    steps: int = 2400
-    batch: int = 8
-    window: int = 512
-    warmup: int = 60
-    plateau: float = 0.4  # fraction of the steps before the decay begins
-    matrix_rate: float = 0.02
-    matrix_decay: float = 0.01
-    vector_rate: float = 3e-3
-    vector_decay: float = 0.01
-    dropout: float = 0.0
-    seed: int = 1
-    threads: int = 1
-    save_every_s: float = 120.0
-    validate_every: int = 50
-
-    def rate(self, step: int) -> float:
-        """Learning rate of ``step`` (0-based) as a fraction of the peak."""
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        begin = round(self.steps * self.plateau)
-        return 1.0 if step < begin else max(0.0, (self.steps - step) / (self.steps - begin))
+from pipelines.model.tiny.recipe import Settings
 
 
 def windows(stream: NDArray[np.int32], begin: int, window: int, seed: int, epoch: int) -> NDArray[np.int32]:
@@ -126,6 +96,7 @@ class Run:
 
     def _restore(self) -> None:
         saved = torch.load(self.state, weights_only=True)
+        self.settings.check_resumed(saved["settings"], saved["step"], self.folder)
         self.network.load_state_dict(saved["network"])
         for (optimizer, _), state in zip(self.optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(state)
@@ -167,6 +138,7 @@ class Run:
             fresh = self.state.with_suffix(".new")
             torch.save(
                 {
+                    "settings": asdict(self.settings),
                     "network": self.network.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer, _ in self.optimizers],
                     "random": torch.get_rng_state(),
