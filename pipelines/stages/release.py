@@ -7,7 +7,7 @@ The manifest is an in-toto statement: its subjects are the parts. ``predicate`` 
 the board, and ``check_fit`` holds them against each other before anything is signed:
 
     formats_version   of streams, registers and images
-    board             {kind, pl}: the kind of board that this release is for
+    board             {kind, pl}: the kind of board that this release is for; stand_in for a test's board in disguise
     bitstream         the facts of the build (``bitstream.json``): toolchain, content id, clock, addresses, DMAs
     runtime           the facts of the build (``runtime.json``)
     model             name, shape, context, and the facts of the image (``image.json``)
@@ -28,6 +28,7 @@ from typing import Any
 
 from pipelines.base.errors import ConfigError, FormatError, Unshippable
 from pipelines.base.files import read_json, sha256_file, write_json
+from pipelines.config.board import Board
 from pipelines.config.settings import Choice
 from pipelines.engine.provenance import STATEMENT_TYPE
 from pipelines.engine.signing import Signer, check, public_key, sign
@@ -53,7 +54,7 @@ def release_stage(
     plan = shop.settings.plan_of(choice)
     board = choice.board
     values: dict[str, Any] = {
-        "board": {"kind": board.kind, "pl": board.pl, "cma_mib": board.cma_mib},
+        "board": {"cma_mib": board.cma_mib, **board_of(board)},
         "model": {"name": choice.model.name, "context": choice.model.context},
         "contiguous_bytes": plan.total_bytes if plan is not None else None,
         "signer": {"identity": signer.identity, "key": public_key(signer.key)},
@@ -121,7 +122,7 @@ def make_release(
         "predicateType": RELEASE_TYPE,
         "predicate": {
             "formats_version": formats.FORMATS_VERSION,
-            "board": {"kind": choice.board.kind, "pl": choice.board.pl},
+            "board": board_of(choice.board),
             "bitstream": facts["bitstream"],
             "runtime": facts["runtime"],
             "model": {
@@ -140,6 +141,12 @@ def make_release(
     signature = sign(signer, job.out / MANIFEST, job.log)
     # What was signed is checked the way a board will, so that a wrong list of signers is found here and not there.
     check(job.out / MANIFEST, signature, signer.identity, signer.allowed_signers)
+
+
+def board_of(board: Board) -> dict[str, Any]:
+    """What a manifest says of its board. A release for one in disguise is another than one for the real board, so that
+    what may go to the one is never found in the store for the other."""
+    return {"kind": board.kind, "pl": board.pl, **({"stand_in": True} if board.stand_in else {})}
 
 
 def parts_of(below: Mapping[str, Artefact]) -> dict[str, Path]:

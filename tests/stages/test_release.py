@@ -12,6 +12,7 @@ import pytest
 from pipelines.base.console import Console
 from pipelines.base.errors import ConfigError, FormatError, GateError, SignatureError, TritforgeError, Unshippable
 from pipelines.base.files import HashCache, sha256_file
+from pipelines.boards.release import LocalRelease
 from pipelines.commands import clean
 from pipelines.commands.context import Context
 from pipelines.config.settings import Settings
@@ -159,6 +160,18 @@ def test_a_stand_in_is_signed_for_emulated_boards_only(make: Make, part: str) ->
         make("zynq1", **{"bitstream": FABRIC, part: {"toolchain": "stand-in"}})
     assert caught.value.status == 4
     make("zynq1", bitstream=FABRIC)
+
+
+def test_what_a_board_in_disguise_may_have_is_not_cached_for_a_real_one(make: Make, root: Path) -> None:
+    bitstream = {**FABRIC, "toolchain": "stand-in"}
+    path = root / "config" / "boards" / "zynq1.yaml"
+    real = path.read_text()
+    path.write_text(real.replace("host: zynq1", "host: 127.0.0.1") + "stand_in: true\n")
+    disguised = LocalRelease.read(make("zynq1", bitstream=bitstream).folder)
+    assert disguised.stand_in and disguised.predicate["board"] == {"kind": "pynq-z1", "pl": "pynq", "stand_in": True}
+    path.write_text(real)
+    with pytest.raises(Unshippable):
+        make("zynq1", bitstream=bitstream)
 
 
 def test_a_simulation_is_signed_for_emulated_boards_only(make: Make) -> None:
