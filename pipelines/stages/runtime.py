@@ -5,19 +5,21 @@ from __future__ import annotations
 from pipelines.base.files import write_json
 from pipelines.engine.stage import Build, Stage
 from pipelines.golden import formats
+from pipelines.runtime.build import TARGETS
 from pipelines.runtime.build import build as build_runtime
-from pipelines.runtime.build import host_target
 from pipelines.stages.sources import sources
 from pipelines.stages.versions import package
 from pipelines.stages.workshop import Workshop
 
 BOARD_TARGET = "armv7-linux"
-SECOND_OPINION = "aarch64-linux"  # for `verify --against aarch64`, run by qemu-user
 
 
 def runtime_stage(shop: Workshop) -> Stage:
-    """One folder a target: ``armv7-linux/libtritforge.so`` and so on, and ``runtime.json``."""
-    targets = sorted({BOARD_TARGET, SECOND_OPINION, host_target()})
+    """One folder a target: ``armv7-linux/libtritforge.so`` and so on, and ``runtime.json``.
+
+    Always all targets, so that ``runtime.json``, a part of the release, does not tell the machine that built it.
+    """
+    targets = sorted(TARGETS)
 
     def build(job: Build) -> None:
         for i, target in enumerate(targets):

@@ -14,7 +14,7 @@ import pytest
 from board_rt.faults import Fault
 from board_rt.pl import Pl
 from board_rt.pl_kernel import KernelSide, clock_divisors
-from board_rt.runtime import PlTimeout, Runtime, UsageFailure, memory_plan
+from board_rt.runtime import PlTimeout, PlUnfit, Runtime, UsageFailure, memory_plan
 from pipelines.golden import formats
 from tests.native.conftest import ROOT, test_program
 from tests.native.test_machines import assert_same_bits
@@ -40,7 +40,8 @@ class Board:
         (self.release / "bitstream" / "combined.hwh").write_text(
             f'<PARAMETER NAME="CONTENT_ID" VALUE="0x{CONTENT_ID:08X}"/>'
         )
-        about = {"clock_mhz": 125.0, "dmas": [], "results_padded_to_bytes": facts.pop("padded", 8)}
+        dma = {"results_coherent": facts.pop("told_coherent", False), "descriptors_coherent": False}
+        about = {"clock_mhz": 125.0, "dmas": [dma] * 4, "results_padded_to_bytes": facts.pop("padded", 8)}
         (self.release / "bitstream" / "bitstream.json").write_text(json.dumps(about))
         server = test_program(
             "pl_server", "x86_64-linux", "gcc", [HERE / "pl_server.c"], f"-I{ROOT / 'hw' / 'sim'}",
@@ -155,6 +156,30 @@ def test_a_filling_that_no_bitstream_makes_is_refused(make_board) -> None:  # ty
     try:
         with pytest.raises(UsageFailure, match="results filled to 12 bytes"):
             Runtime(board.release / "runtime" / "libtritforge.so", board.release, "mmio", mmio=pl.mmio)
+    finally:
+        pl.close()
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
+def test_results_through_the_coherent_port(
+    told: bool,
+    make_board,
+    small_run: tuple[list[int], np.ndarray],  # type: ignore[no-untyped-def]
+) -> None:
+    """As bitstream.json says: then nothing of the results is invalidated, which here would have been an error."""
+    tokens, wanted = small_run
+    board = make_board(knows_cacheable=True, results_coherent=True, told_coherent=told)
+    pl = Pl(str(board.release))
+    library = board.release / "runtime" / "libtritforge.so"
+    try:
+        assert pl.mmio.results.cached == (not told)
+        with Runtime(library, board.release, "mmio", mmio=pl.mmio, deadline_ms=20_000) as runtime:
+            if told:
+                found = np.stack([np.frombuffer(runtime.forward(t), dtype=np.float32).copy() for t in tokens[:3]])
+                assert_same_bits(found, wanted[:3])
+            else:
+                with pytest.raises(PlUnfit, match="of the cache failed"):
+                    runtime.forward(tokens[0])
     finally:
         pl.close()
 

@@ -154,7 +154,10 @@ def allocate(shape, dtype="u4", target=None, **kwargs):
     backing = _map("memory")
     pl = ctypes.addressof(ctypes.c_char.from_buffer(backing)) + at
     bo, typestr, device_address = len(_state["buffers"]) + 1, "<" + dtype, _facts["base"] + at
-    if cacheable:
+    if cacheable and _facts.get("results_coherent"):
+        # The logic writes through the coherent port: the processor sees it at once, and to sync is an error here.
+        buffer = PynqBuffer(backing, pl, shape, typestr, bo, device_address, coherent=False)
+    elif cacheable:
         raw = (ctypes.c_uint8 * (size + 4096))()
         ctypes.memset(raw, 0xA5, len(raw))  # what lies in memory is not what the logic left there
         address = -(-ctypes.addressof(raw) // 4096) * 4096
