@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipelines.base.console import Console
+from pipelines.boards.emulator import Emulator
+from pipelines.commands import builds
+from pipelines.commands.context import Context
 from pipelines.commands.repro import copy_checkout
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,7 +33,8 @@ class Copy:
 
     @classmethod
     def make(cls, root: Path, environment: Mapping[str, str] | None = None) -> Copy:
-        """Copies the checkout to ``root``, with what its store has already made."""
+        """Copies the checkout to ``root``, with what its store has made."""
+        warm()
         copy_checkout(ROOT, root)
         for name in SHARED:
             source = ROOT / ".tritforge" / name
@@ -60,6 +65,20 @@ class Copy:
         process = self.start(*arguments)
         said, _ = process.communicate(timeout=LONGEST_S)
         return process.returncode, self.answer(), said
+
+
+def warm() -> None:
+    """Makes in this checkout what every copy needs, once: of processes that ask at the same time one builds.
+
+    On a machine where nothing was built yet, each copy would otherwise compile the circuits for itself.
+    """
+    context = Context(console=Console(quiet=True))
+    builds.made_release(context, None, None)
+    board = context.settings.board()
+    assert board.emulator is not None
+    Emulator(
+        board.name, context.state / "boards" / board.name, context.state / "images", disk_gib=board.emulator.disk_gib
+    ).image()
 
 
 def _link(source: str, target: str) -> None:
