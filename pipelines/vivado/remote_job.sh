@@ -66,7 +66,8 @@ stop() {
     folder=$1
     place=$(cd "$folder" 2>/dev/null && pwd -P) || return 0
     group=
-    [ -f "$folder/pid" ] && group=-$(cat "$folder/pid")
+    # Of a build that ended, the number may be another's by now.
+    [ -f "$place/pid" ] && [ ! -f "$place/status" ] && group=-$(cat "$place/pid")
     kill -TERM $group $(inside) 2>/dev/null
     for _ in 1 2 3; do
         [ -n "$(inside)" ] || return 0

@@ -33,7 +33,7 @@ from pipelines.base.errors import ConfigError
 from pipelines.config.reader import read_yaml
 from pipelines.config.settings import Settings
 from pipelines.config.validation import validate
-from pipelines.vivado import allowed, attempt, build, gates
+from pipelines.vivado import allowed, attempt, build, gates, leftovers
 from pipelines.vivado.design import BitstreamDesign
 from pipelines.vivado.facts import Facts
 
@@ -397,6 +397,7 @@ FAILING: dict[str, Callable[[Facts, gates.Verdict | None], bool]] = {
         verdict is not None and {g.name for g in verdict.failed} == {"setup_slack", "critical_warnings"}
     ),
     "run_not_complete": lambda facts, verdict: "impl_1 stopped at 50%" in facts.get("failed") and verdict is None,
+    "run_overtime": lambda facts, verdict: "impl_1 was still running" in facts.get("failed") and verdict is None,
     "version_changes": lambda facts, verdict: "Vivado is version 2022.2" in facts.get("failed") and verdict is None,
 }
 """Fault of the stand-in -> whether the build ended as it must."""
@@ -432,6 +433,7 @@ def _build(mutant: Mutant | None, name: str, folder: Path, fault: str = "") -> t
         check=False,
         env={"STANDIN_VIVADO_FAULT": fault},
     )
+    leftovers.end_processes_in(work)
     facts = Facts.read(work / "facts.tsv")
     if result.status != 0 or not facts.finished:
         return facts, None
