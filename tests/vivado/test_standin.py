@@ -138,6 +138,9 @@ CASES: dict[str, tuple[dict[str, tuple[str, str]], tuple[str, ...], str]] = {
     "shell without tlast": ({SHELL: ("m_axis_at0_tlast", "m_axis_at0_tlst")}, (), "needs TLAST"),
     "shell stream turned round": ({SHELL: ("output wire [63:0] m_axis_mv0_tdata", "input  wire [63:0] m_axis_mv0_tdata")}, (), "wrong direction"),
     "shell renamed": ({BD: ("-reference $tf(shell)", "-reference $tf(shell)f")}, (), "was not found among the sources"),
+    "shell answer turned round": ({SHELL: ("output wire        s_axi_rvalid", "input  wire        s_axi_rvalid")}, (), "port s_axi_rvalid of tritforge_shell has the wrong direction"),
+    "source missing": ({"tritforge_result_fifo.sv": ("module tritforge_result_fifo", "module tritforge_fifo")}, (), "module 'tritforge_result_fifo' not found"),
+    "package missing": ({"tritforge_pkg.sv": ("package tritforge_pkg", "package tritforge_package")}, (), "'tritforge_pkg' not found"),
     "content id too narrow": ({SHELL: ("parameter [31:0] CONTENT_ID", "parameter [15:0] CONTENT_ID")}, (), "does not fit 16 bits"),
     "ACP not enabled": ({BD: ("PCW_USE_S_AXI_ACP 1", "PCW_USE_S_AXI_ACP 0")}, ACP, "No pins matched|object is needed"),
     "ACP without shim": (

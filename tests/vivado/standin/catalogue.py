@@ -404,6 +404,11 @@ def _module_interface(module: Module, name: str, members: dict[str, str]) -> Int
     if missing:
         raise TclError(f"interface {name} of {module.name} lacks {', '.join(sorted(missing))}")
     mode = "master" if ports[members["awaddr"]].direction == "output" else "slave"
+    for member, port in members.items():
+        # Address and write data go from the master, answers and read data to it; each channel's ready the other way.
+        from_master = member.startswith(("aw", "w", "ar")) != member.endswith("ready")
+        if (ports[port].direction == "output") != (from_master == (mode == "master")):
+            raise TclError(f"port {port} of {module.name} has the wrong direction for a {mode} interface")
     protocol = "AXI4LITE"
     if "awlen" in members:
         protocol = "AXI3" if ports[members["awlen"]].width == 4 else "AXI4"

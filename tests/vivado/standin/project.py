@@ -158,6 +158,8 @@ class Project:
             raise TclError(
                 f"[standin] AUTO_INCREMENTAL_CHECKPOINT of {name} is on: the result would depend on an earlier one"
             )
+        if run.kind == "synthesis":
+            self._check_sources()
         if run.kind == "implementation":
             if self.runs["synth_1"].status != "synth_design Complete!":
                 raise TclError("[Common 17-70] synth_1 has not completed")
@@ -179,6 +181,19 @@ class Project:
         run.launched_to = to_step or "synth_design"
         run.status = "Running..."
         run.progress = "5%"
+
+    def _check_sources(self) -> None:
+        """Every module and package of ours that the sources use is among them."""
+        texts = {p: verilog.strip_comments(p.read_text()) for p in self.sources if p.suffix in (".v", ".sv")}
+        there = {name for text in texts.values() for name in re.findall(r"^\s*(?:module|package)\s+(\w+)", text, re.M)}
+        for path, text in texts.items():
+            if path == self.wrapper:
+                continue
+            # An instance has parameters or a name of the form u_…; a package is named with ::. What is called u_error is
+            # missing on purpose: it stands where parameters are wrong, and is elaborated only then.
+            used = re.findall(r"^\s*(\w+)\s*#\s*\(|^\s*(\w+)\s+u_(?!error\b)\w+\s*\(|\b(\w+)::", text, re.M)
+            for name in sorted({name for names in used for name in names if name} - there - {"module"}):
+                raise TclError(f"[Synth 8-439] module '{name}' not found, which {path.name} uses")
 
     def dump(self) -> None:
         """What is built, as the stand-in understood it: compared with a reviewed golden file by the tests."""
