@@ -18,7 +18,7 @@ from pipelines.base.errors import BoardOffline, ToolFailed
 from pipelines.base.files import read_json, sha256_file
 from pipelines.boards import emulator
 from pipelines.boards.zynq import kernel
-from pipelines.boards.zynq.machine import ZynqEmulator
+from pipelines.boards.zynq.machine import ZynqEmulator, hardware
 from pipelines.config.settings import ROOT
 from pipelines.golden import formats
 from pipelines.hardware import fabric
@@ -133,6 +133,61 @@ def test_options_that_kconfig_drops_are_named() -> None:
     kernel.refuse_lost_options(wanted, "CONFIG_MMU=y\nCONFIG_HZ_250=y\n# CONFIG_IPV6 is not set\n")
     with pytest.raises(ToolFailed, match="CONFIG_HZ_250=y, CONFIG_IPV6=n"):
         kernel.refuse_lost_options(wanted, "CONFIG_MMU=y\nCONFIG_IPV6=y\n")
+
+
+BARE = r"""
+    .arm
+    .global _start
+_start:                         @ a program without a kernel: the processor's view of the fabric
+    ldr r0, =0x43C00000         @ the control block
+    ldr r1, =0x00200000         @ where the answers go
+    ldr r2, [r0, #0x00]         @ ID
+    str r2, [r1, #0]
+    ldr r2, [r0, #0x08]         @ CONTENT_ID
+    str r2, [r1, #4]
+    ldr r3, =0x40400030         @ S2MM control of the first DMA: run
+    mov r2, #1
+    str r2, [r3]
+wait:
+    ldr r2, [r3, #4]            @ its status, until it is no longer halted
+    tst r2, #1
+    bne wait
+    str r2, [r1, #8]
+    mov r2, #1
+    str r2, [r1, #12]
+end:
+    b end
+"""
+ANSWERS_AT = 0x20_0000
+
+
+def test_a_processor_sees_the_fabric_at_the_addresses_of_a_board(
+    machine: Machine, built: Built, tmp_path: Path
+) -> None:
+    """QEMU's own Cortex-A9, without any kernel: registers are where a Zynq has them, and answer."""
+    (tmp_path / "bare.s").write_text(BARE)
+    subprocess.run(
+        ["arm-linux-gnueabihf-gcc", "-mcpu=cortex-a9", "-nostdlib", "-static", "-Wl,-Ttext=0x100000,--build-id=none",
+         "-o", str(tmp_path / "bare.elf"), str(tmp_path / "bare.s")],
+        check=True, timeout=60,
+    )  # fmt: skip
+    assert machine.load(bitstream_of(built)) == fabric.CONFIGURED
+    qemu = subprocess.Popen(
+        ["qemu-system-arm", *hardware(tmp_path / "memory"), "-kernel", str(tmp_path / "bare.elf"), "-display", "none",
+         "-monitor", "none", "-serial", "null", "-nic", "none"],
+    )  # fmt: skip
+    try:
+        end = time.monotonic() + ANSWER_S
+        while not machine.word(ANSWERS_AT + 12).value:
+            assert time.monotonic() < end and qemu.poll() is None
+            time.sleep(0.02)
+        facts = read_json(built.bitstream / "bitstream.json")
+        assert machine.word(ANSWERS_AT).value == 0x54495254  # "TRIT"
+        assert machine.word(ANSWERS_AT + 4).value == int(facts["content_id"], 0)
+        assert not machine.word(ANSWERS_AT + 8).value & 1
+    finally:
+        qemu.kill()
+        qemu.wait()
 
 
 NAME = "emu-zynq1"

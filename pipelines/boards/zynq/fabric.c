@@ -289,11 +289,30 @@ static void switch_off(void)
 	writel(1, window + POWER);
 }
 
+/* What a board's first boot loader has set: an I/O PLL of 20 times the crystal, from which FCLK0 is divided. */
+#define SLCR 0xF8000000
+#define SLCR_UNLOCK 0x008
+#define SLCR_UNLOCK_KEY 0xDF0D
+#define SLCR_IO_PLL_CTRL 0x108
+#define IO_PLL_BY_20 0x00014008
+
+static void __init set_io_pll(void)
+{
+	void __iomem *slcr = ioremap(SLCR, PAGE_SIZE);
+
+	if (!slcr)
+		return;
+	writel(SLCR_UNLOCK_KEY, slcr + SLCR_UNLOCK);
+	writel(IO_PLL_BY_20, slcr + SLCR_IO_PLL_CTRL);
+	iounmap(slcr);
+}
+
 static int __init fabric_init(void)
 {
 	struct fpga_manager *mgr;
 	int error;
 
+	set_io_pll();
 	window = ioremap(WINDOW, WINDOW_BYTES);
 	fabric = platform_device_register_simple("tritforge-fabric", -1, NULL, 0);
 	if (!window || IS_ERR(fabric))

@@ -24,6 +24,14 @@ MACHINE = "xilinx-zynq-a9"
 CARD_JOB = HERE.parent / "card" / "tritforge-job"
 
 
+def hardware(memory: Path) -> list[str]:
+    """QEMU's arguments for the machine with the file ``memory`` as what lies at physical address 0 and up."""
+    return [
+        "-M", f"{MACHINE},memory-backend=ram", "-m", str(MEMORY_BYTES >> 20),
+        "-object", f"memory-backend-file,id=ram,size={MEMORY_BYTES},mem-path={memory},share=on",
+    ]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class ZynqEmulator(Emulator):
     """``circuits`` is the folder below which the compiled circuits lie that a bitstream may name."""
@@ -62,13 +70,14 @@ class ZynqEmulator(Emulator):
     def _qemu(self, qemu: Path, image: Path, initrd: Path, port: int) -> subprocess.Popen[bytes]:
         built = kernel.cached(self.images, deadline=Deadline.after(kernel.KERNEL_DEADLINE_S))
         self._memory().unlink(missing_ok=True)  # what the last run left in it
+        with self._memory().open("wb") as stream:  # sparse; the fabric must find it however slow QEMU is
+            stream.truncate(MEMORY_BYTES)
         cmdline = (
             f"console=ttyPS0 root=/dev/mmcblk0 rw mem={self.memory_mib}M cma={self.cma_mib}M panic=5 "
             f"{self.kernel_arguments}"
         )
         argv = [
-            str(qemu), "-M", f"{MACHINE},memory-backend=ram", "-m", str(MEMORY_BYTES >> 20), "-no-reboot",
-            "-object", f"memory-backend-file,id=ram,size={MEMORY_BYTES},mem-path={self._memory()},share=on",
+            str(qemu), *hardware(self._memory()), "-no-reboot",
             "-kernel", str(built / "vmlinuz"), "-dtb", str(built / "board.dtb"), "-initrd", str(initrd),
             "-append", cmdline.strip(),
             "-display", "none", "-monitor", "none", "-serial", "null", "-serial", f"file:{self.console}",
