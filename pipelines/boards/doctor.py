@@ -27,7 +27,8 @@ from pipelines.vivado.failure import VersionMismatch
 HOST_DISK_BYTES = 4 << 30  # images, artefacts of a full-size model, an emulated board's disk
 PROBE_S = 120.0
 VERSION_S = 20.0
-VIVADO_S = 150.0
+VIVADO_S = 150.0  # a first start from a cold disk
+BUILD_HOST_S = 30.0
 
 # Program: (how it says its version, who needs it)
 HOST_TOOLS = {
@@ -92,11 +93,12 @@ def _tool(name: str, arguments: list[str] | None, purpose: str) -> Check:
 def vivado_check(design: BitstreamDesign) -> Check:
     """The Vivado that ``build-bitstream`` would take, on this machine or on the build host; in its own words."""
     name, wanted = "host vivado", toolchain.wanted(design, release=True)
+    seconds = BUILD_HOST_S if toolchain.build_host() else VIVADO_S
     try:
-        found = vivado_build.find_vivado(design, release=True, deadline=Deadline.after(VIVADO_S))
+        found = vivado_build.find_vivado(design, release=True, deadline=Deadline.after(seconds))
     except VersionMismatch as error:
         with contextlib.suppress(TritforgeError):
-            found = vivado_build.find_vivado(design, release=False, deadline=Deadline.after(VIVADO_S))
+            found = vivado_build.find_vivado(design, release=False, deadline=Deadline.after(seconds))
             hint = f"enough for 'build-bitstream --development'; a release needs {wanted}"
             return Check(name, "warning", f"{found.version} ({found.place})", wanted, hint)
         return Check(name, "failed", error.message, wanted, error.hint, type(error))

@@ -21,7 +21,7 @@ from tests.vivado.standin.reports import PHASES
 ROOT = Path(__file__).resolve().parents[2]
 NO_VIVADO = "/usr/bin:/bin:/usr/sbin:/sbin"
 
-pytestmark = pytest.mark.skipif(
+no_other_vivado = pytest.mark.skipif(
     any(Path(place).exists() for place in toolchain.USUAL_PLACES), reason="a real Vivado would be found in its folder"
 )
 
@@ -93,6 +93,7 @@ def test_the_same_path_with_another_version_behind_it(checkout: Checkout) -> Non
     assert again.status == 0 and not again.answer["stages"][0]["cached"]
 
 
+@no_other_vivado
 def test_without_any_vivado(checkout: Checkout) -> None:
     """The build and doctor look in the same way, so they say the same."""
     built = checkout.type_it("build-bitstream", "--board=zynq1")
@@ -110,6 +111,7 @@ def test_without_any_vivado(checkout: Checkout) -> None:
     assert words in asked.out and "install AMD Vivado" in asked.out
 
 
+@no_other_vivado
 @pytest.mark.parametrize(
     ("environment", "status", "found", "hint"),
     [
