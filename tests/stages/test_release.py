@@ -174,6 +174,13 @@ def test_what_a_board_in_disguise_may_have_is_not_cached_for_a_real_one(make: Ma
         make("zynq1", bitstream=bitstream)
 
 
+def test_a_board_that_plays_one_takes_a_gated_stand_in_only(make: Make) -> None:
+    plays = ("boards.zynq1.stand_in=true", "boards.zynq1.ssh.host=127.0.0.1")
+    make("zynq1", overrides=plays, bitstream={"toolchain": "stand-in"})
+    with pytest.raises(GateError, match="was never gated"):
+        make("zynq1", overrides=plays, gates=None, bitstream={"toolchain": "stand-in"}, state="other")
+
+
 def test_a_simulation_is_signed_for_emulated_boards_only(make: Make) -> None:
     with pytest.raises(Unshippable, match="is a simulation of the circuits"):
         make("zynq1")
