@@ -50,7 +50,7 @@ def smoke(options):
         token = machine.runtime.shape.bos
         seen = collected(machine.runtime, token)
         complaint = machine.runtime.complaint() if machine.backend == "rtl" else ""
-        open_s = machine.runtime.open_s
+        backend, open_s = machine.backend, machine.runtime.open_s
     if complaint:
         raise Fault("BoardUnfit", "the circuits' DMAs complain: {}".format(complaint))
     with Machine(folder, backend="host") as machine:
@@ -65,7 +65,7 @@ def smoke(options):
                 "the smoke run's first token differs at '{}', layer {}".format(point, layer),
                 "'invoke verify' says which word and why",
             )
-    return dict(found, circuit_words=words, open_s=round(open_s, 3))
+    return dict(found, backend=backend, circuit_words=words, open_s=round(open_s, 3))
 
 
 def collected(runtime, token):
