@@ -1,4 +1,4 @@
-"""An emulated board that plays a PYNQ-Z1: the card's files as docs/sd-card.md lays them, a strict fake pynq, our RTL.
+"""An emulated board that plays a PYNQ-Z1: the card's files as docs/sd-card.md lays them, a strict fake pynq.
 
 What a real board has from its card is written into a copy of the emulated board's image. Loading a bitstream through
 the fake pynq starts a process that is the logic behind its registers (tests/native/pl_server.c).

@@ -1,6 +1,8 @@
-"""The commands for a real board, by its name and through its code path: Vivado's stand-in, a fake pynq, our RTL.
+"""The commands for a real board, by its name and through its code path: Vivado's stand-in, a fake pynq, a fabric.
 
-Behind ``zynq1`` stands an emulated board that is set up as docs/sd-card.md says. All that is made is unshippable.
+Behind ``zynq1`` stands an emulated board that is set up as docs/sd-card.md says. All that is made is unshippable. Its
+fabric is the functional model of the circuits: the driver's deadline is a real board's 2 s a group of transfers, which
+the RTL in an emulator on a busy machine does not keep. ``emu-zynq1`` has the RTL.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def copy(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cop
     copied = Copy.make(folder / "checkout", {"PATH": f"{STANDIN}:{os.environ['PATH']}"})
     state = copied.root / ".tritforge"
     image = Emulator("zynq1", folder / "board", state / "images").image()
-    prepared = prepare(image, built.bitstream / TARGET / "libtritforge_rtl.so", folder / "image")
+    prepared = prepare(image, built.bitstream / TARGET / "libtritforge_model.so", folder / "image")
     signers = signer(Settings(copied.root, environment={}), state).allowed_signers.read_text()
     board = PlaysZynq("zynq1", folder / "board", state / "images", signers, idle_minutes=20, prepared=prepared)
     try:
