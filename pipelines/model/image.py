@@ -666,7 +666,7 @@ def _shape_of(header: ParamsHeader, description: Mapping[str, Any], where: str) 
     theta, eps = described.get("rope_theta"), described.get("rms_eps")
     if not isinstance(theta, float) or not 1 < theta < 1e9 or not isinstance(eps, float):
         raise FormatError(f"{DESCRIPTION}: shape.rope_theta or shape.rms_eps is not a number in range")
-    if np.float32(eps) != np.float32(header.rms_eps) or not 0 < eps < 1:
+    if not 0 < eps < 1 or np.float32(eps) != np.float32(header.rms_eps):
         raise FormatError(f"{where}: rms_eps is {header.rms_eps}, {DESCRIPTION} says {eps}")
     shape = ModelShape(
         hidden=header.hidden,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import functools
 import json
 import shutil
+import struct
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,10 +112,6 @@ def test_each_illegal_code_is_an_error(code: int, copy: Path) -> None:
 
 def reseal(folder: Path, opened: Image, changed: int) -> None:
     """Makes all checksums fit a changed weights.tfs."""
-    import dataclasses
-    import struct
-    import zlib
-
     weights = (folder / WEIGHTS).read_bytes()
     entry: TransferEntry = opened.entries[changed]
     body = weights[entry.offset : entry.offset + entry.size_bytes]
@@ -168,6 +169,61 @@ def test_random_files_never_crash_the_reader(copy: Path) -> None:
             with pytest.raises(TritforgeError):
                 Image.open(copy)
             (copy / name).write_bytes(kept)
+
+
+def seal_again(folder: Path, description: dict[str, Any]) -> None:
+    """Makes every checksum fit what the files hold now."""
+    params = bytearray((folder / PARAMS).read_bytes())
+    if len(params) >= formats.PARAMS_HEADER_BYTES:
+        params[120:124] = bytes(4)
+        struct.pack_into("<I", params, 120, zlib.crc32(params))
+        (folder / PARAMS).write_bytes(params)
+    files = description.get("files")
+    if isinstance(files, dict):
+        for name in image.PACKED_FILES:
+            if isinstance(files.get(name), dict):
+                files[name]["sha256"] = image.files.sha256_file(folder / name)
+    (folder / image.DESCRIPTION).write_text(json.dumps({**description, "seal": image.seal(description)}))
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(leaf for key, below in inside for leaf in leaves(below, (*path, key)))]
+
+
+STRANGE_NUMBERS = (0, 1, 255, 65535, 2**31 - 1, 2**31, 2**32 - 1)
+STRANGE_VALUES = (None, -1, 0, 2**70, 1.5, 1e300, "x", "", [], {}, True)
+
+
+@pytest.mark.parametrize("part", ["header and transfers", "description"])
+def test_damage_behind_fitting_checksums_never_crashes_the_reader(part: str, copy: Path, full_campaigns: bool) -> None:
+    """Fields of any value: a FormatError, or an image that reads to its end (another norm weight is another model)."""
+    random_ = np.random.default_rng([5, len(part)])
+    kept = {name: (copy / name).read_bytes() for name in (*image.PACKED_FILES, image.DESCRIPTION)}
+    places = leaves(json.loads(kept[image.DESCRIPTION]))
+    fields = (formats.PARAMS_HEADER_BYTES + formats.TRANSFER_ENTRY_BYTES * len(Image.open(copy).entries)) // 4
+    refused = 0
+    for _ in range(1500 if full_campaigns else 40):
+        for name, data in kept.items():
+            (copy / name).write_bytes(data)
+        description = json.loads(kept[image.DESCRIPTION])
+        if part == "description":
+            path = places[int(random_.integers(1, len(places)))]
+            inner = functools.reduce(lambda value, key: value[key], path[:-1], description)
+            inner[path[-1]] = STRANGE_VALUES[int(random_.integers(len(STRANGE_VALUES)))]
+        else:
+            params = bytearray(kept[PARAMS])
+            for at in random_.integers(fields, size=int(random_.integers(1, 4))).tolist():
+                struct.pack_into("<I", params, 4 * at, int(random_.choice(STRANGE_NUMBERS)))
+            (copy / PARAMS).write_bytes(params)
+        seal_again(copy, description)
+        try:
+            opened = Image.open(copy)
+            opened.check()
+            opened.golden()
+        except FormatError:
+            refused += 1
+    assert refused > 0
 
 
 @pytest.mark.parametrize("limit", [1, 5000, 20000])
