@@ -117,7 +117,7 @@ class HashCache:
         status = path.stat()
         stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
         known = self._load()
-        key = str(path.resolve())
+        key = os.path.abspath(path)  # not resolved: that asks for every folder on the way, of hundreds of files
         entry = known.get(key)
         if entry is not None and entry[:-1] == stamp:
             return str(entry[-1])

@@ -35,7 +35,6 @@ from pipelines.engine.signing import Signer, check, public_key, sign
 from pipelines.engine.stage import Build, Stage
 from pipelines.engine.store import Artefact
 from pipelines.golden import formats
-from pipelines.hardware import fabric
 from pipelines.hardware.verilate import RTL_LIBRARY
 from pipelines.runtime.build import host_target
 from pipelines.stages.sources import sources
@@ -174,6 +173,8 @@ def parts_of(below: Mapping[str, Artefact]) -> dict[str, Path]:
 
 def emulated_bitstream(artefact: Artefact) -> bytes:
     """The ``.bin`` for the fabric of an emulated Zynq, which runs on this machine."""
+    from pipelines.hardware import fabric  # with numpy, which a plan does not load
+
     circuits = artefact.folder / host_target() / RTL_LIBRARY
     return fabric.bitstream(sha256_file(circuits), read_json(artefact.folder / "bitstream.json")["content_id"])
 

@@ -40,7 +40,7 @@ def verilator_stage(shop: Workshop, design: BitstreamDesign, hashes: HashCache) 
         files=files | code,
         values=values,
         tools={"verilator": shop.versions.of("verilator"), "ziglang": package("ziglang")},
-        deadline_s=1800.0,
+        deadline_s=3600.0,  # 5 CPU minutes and a compiler's first start; a crowded machine takes ten times that
         toolchain="verilator",
         toolchain_file="bitstream.json",
     )
