@@ -87,6 +87,10 @@ def host_of(url: str) -> BuildHost:
         ) from None
 
 
+def _silent(text: str) -> None:
+    pass
+
+
 @dataclass
 class RemoteVivado:
     """Vivado on ``site``. ``version`` and ``name`` are asked for once, by ``connect``."""
@@ -94,7 +98,7 @@ class RemoteVivado:
     site: BuildHost
     version: str = ""
     name: str = ""
-    say: Callable[[str], None] = lambda text: None
+    say: Callable[[str], None] = _silent
     _connection: Connection | None = field(default=None, repr=False)
     _home: str = ""
 
@@ -130,8 +134,8 @@ class RemoteVivado:
         return f"{self.site.settings64 or 'vivado'} on {self.site.host}"
 
     def for_task(self) -> RemoteVivado:
-        """The same host with a connection of its own, for another thread or process."""
-        return replace(self, _connection=None)
+        """The same host with a connection of its own, for another thread, process or machine; it says nothing."""
+        return replace(self, _connection=None, say=_silent)
 
     # ------------------------------------------------------------------------------------------------ one build
 

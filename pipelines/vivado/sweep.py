@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.base.deadline import Deadline
 from pipelines.base.errors import GateError, ToolFailed, ToolMissing, UsageError
 from pipelines.vivado.design import Cluster
 
@@ -50,9 +51,14 @@ def best_strategy(builder: _Builder, count: int) -> Candidate:
             hint="add some under sweep.candidates in its YAML",
         )
     builder.say(f"timing is missed; trying {len(names)} other strategies: {', '.join(names)}")
+    # What goes to a worker, perhaps on another machine: no console, no open connection, and no point in this machine's
+    # monotonic time, but the seconds that are left of it.
+    task = replace(builder, say=silent, vivado=builder.vivado.for_task())
+    seconds = builder.deadline.remaining()
     with client(builder.design.sweep.cluster) as dask:
         futures = [
-            dask.submit(run_candidate, builder, name, pure=False, key=f"vivado-{name}-{os.getpid()}") for name in names
+            dask.submit(run_candidate, task, name, seconds, pure=False, key=f"vivado-{name}-{os.getpid()}")
+            for name in names
         ]
         try:
             results: list[Candidate] = dask.gather(futures, errors="raise")
@@ -71,9 +77,13 @@ def best_strategy(builder: _Builder, count: int) -> Candidate:
     return best
 
 
-def run_candidate(builder: _Builder, name: str) -> Candidate:
-    """One task: a whole attempt with one strategy. A failure is a result, so that the others go on."""
-    builder = replace(builder, vivado=builder.vivado.for_task())
+def silent(text: str) -> None:
+    """For a task that nobody listens to."""
+
+
+def run_candidate(builder: _Builder, name: str, seconds: float) -> Candidate:
+    """One task: a whole attempt with one strategy, within ``seconds``. A failure is a result: the others go on."""
+    builder = replace(builder, vivado=builder.vivado.for_task(), deadline=Deadline.after(seconds))
     log = builder.log.with_name(f"{builder.log.stem}-{name}{builder.log.suffix}")
     try:
         built = builder.attempt(builder.design.with_strategy(name), log=log)

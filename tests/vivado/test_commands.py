@@ -81,6 +81,15 @@ def test_build_bitstream(checkout: Checkout) -> None:
     assert missed.answer["error"]["class"] == "GateError" and "lut: " in missed.answer["error"]["message"]
 
 
+def test_build_bitstream_tries_other_strategies(checkout: Checkout) -> None:
+    fault = "negative_slack:ExtraTimingOpt"
+    done = checkout.type_it("build-bitstream", "--board=zynq1", "--sweep=3", vivado=STANDIN, STANDIN_VIVADO_FAULT=fault)
+    assert done.status == 0, done.err
+    assert "timing is missed; trying 3 other strategies" in done.err and "'timing_opt' meets timing" in done.err
+    about = json.loads((Path(done.answer["bitstream"]) / "bitstream.json").read_text())
+    assert about["strategy"]["place"] == "ExtraTimingOpt"
+
+
 def test_the_same_path_with_another_version_behind_it(checkout: Checkout) -> None:
     """The program did not change, so its version is remembered; what it builds is not taken for that version's."""
     arguments = ("build-bitstream", "--board=zynq1", "--development")

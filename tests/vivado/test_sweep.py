@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
@@ -13,10 +14,23 @@ from pipelines.vivado.sweep import Candidate, winner
 from tests.vivado.conftest import Builder, design_with
 
 
+class Console:
+    """Something that listens and, like a console, cannot be sent to another process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        with self.lock:
+            self.said.append(text)
+
+
 def test_the_best_is_found_and_built_again_alone(run_build: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STANDIN_VIVADO_FAULT", "negative_slack:ExtraTimingOpt")
-    said: list[str] = []
-    out = run_build(sweep=3, say=said.append)
+    console = Console()
+    out = run_build(sweep=3, say=console.say)
+    said = console.said
     about = json.loads((out / "bitstream.json").read_text())
     assert about["strategy"]["place"] == "ExtraTimingOpt"
     assert json.loads((out / "gates.json").read_text())["passed"]
@@ -45,10 +59,10 @@ def test_a_strategy_that_fails_does_not_end_the_others(run_build: Builder, monke
     chosen = design_with("sweep.candidates={broken: {place: Quick}, works: {place: ExtraTimingOpt}}")
     original = sweep.run_candidate
 
-    def sometimes(builder: object, name: str) -> Candidate:
+    def sometimes(builder: object, name: str, seconds: float) -> Candidate:
         if name == "broken":
             return Candidate(name, float("-inf"), False, "", "OutOfMemory: killed")
-        return original(builder, name)  # type: ignore[arg-type]
+        return original(builder, name, seconds)  # type: ignore[arg-type]
 
     monkeypatch.setattr(sweep, "run_candidate", sometimes)
     out = run_build(chosen=chosen, sweep=2)
@@ -66,21 +80,21 @@ def test_winner_does_not_depend_on_the_order() -> None:
 
 
 def test_a_scheduler_by_address(run_build: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real scheduler and worker on a TCP port of this machine, as on a cluster."""
+    """A real scheduler on a TCP port and a worker that is another process, as on a cluster."""
     import distributed
 
     monkeypatch.setenv("STANDIN_VIVADO_FAULT", "negative_slack:ExtraTimingOpt")
     with distributed.LocalCluster(
         n_workers=1,
         threads_per_worker=2,
-        processes=False,
+        processes=True,
         protocol="tcp",
         dashboard_address="127.0.0.1:0",
         memory_limit=0,
     ) as cluster:
         assert cluster.scheduler_address.startswith("tcp://")
         chosen = design_with(f"sweep.cluster={{kind: address, address: '{cluster.scheduler_address}'}}")
-        out = run_build(chosen=chosen, sweep=3)
+        out = run_build(chosen=chosen, sweep=3, say=Console().say)
     assert (out / "bitstream.json").exists()
 
 
