@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from pipelines.commands.repro import copy_checkout
@@ -13,8 +15,18 @@ SHARED = ("images", "store", "records", "latest", "hashes.json", "versions.json"
 """State that a copy may take: content-addressed, so that a change still makes something new of it."""
 
 
+RELEASE_S = 2400.0
+
+
 def copy_with_store(root: Path) -> None:
-    """Makes ``root`` a checkout like this one, with its store and without its nights, boards and keys."""
+    """Makes ``root`` a checkout like this one, with its store and without its nights, boards and keys.
+
+    What is not built yet is built here first: several tests that take copies then wait for one build, not for each.
+    """
+    subprocess.run(
+        [sys.executable, "tasks.py", "release"], cwd=ROOT, check=True, timeout=RELEASE_S, stdin=subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if not name.startswith("TRITFORGE_")},
+    )  # fmt: skip
     copy_checkout(ROOT, root)
     for name in SHARED:
         source, target = ROOT / ".tritforge" / name, root / ".tritforge" / name
