@@ -273,3 +273,14 @@ def test_the_table_of_flags_is_right(task: str) -> None:
     module = importlib.import_module(f"pipelines.commands.{task.replace('-', '_')}")
     parameters = set(inspect.signature(module.run).parameters)
     assert parameters & {"board", "model"} == set(nightly.TAKES[task])
+
+
+def test_in_the_shipped_pipeline_nothing_needs_an_optional_stage_and_the_report_waits_for_all() -> None:
+    stages = Context(root=ROOT).settings.pipeline().stages
+    optional = {stage.name for stage in stages if stage.optional}
+    assert optional == {"simulate", "evaluate", "benchmark"}
+    assert not [stage.name for stage in stages if optional & set(stage.needs) and not stage.optional]
+    assert stages[-1].task == "report" and optional | {"generate", "verify"} == set(stages[-1].after)
+    for stage in stages:
+        parameters = inspect.signature(nightly.run_signature(stage.task)).parameters
+        assert {name.replace("-", "_") for name in stage.options} <= set(parameters), stage.name
