@@ -19,7 +19,7 @@ from pipelines.commands.context import Context
 from pipelines.commands.repro import copy_checkout
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = ("images", "store", "records", "latest", "hashes.json", "versions.json")
+SHARED = ("images", "store", "records", "latest", "hashes.json", "versions.json", "benchmark")
 """What a copy may take from this checkout: content-addressed, so that a change still makes something new of it."""
 LONGEST_S = 2400
 

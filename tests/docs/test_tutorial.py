@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.checkouts import copy_with_store
+from tests.checkout import Copy
 from tests.report.browser import chromium, measure, picture
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 PICTURES = ROOT / ".tritforge" / "report" / "pictures"
-COMMAND_S = 1800.0
 
 
 def steps() -> list[tuple[list[str], list[str]]]:
@@ -39,39 +35,29 @@ def test_it_has_blocks_for_the_way_from_clone_to_report() -> None:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     """A clone as its reader has it, except that what this checkout has built need not be built again."""
-    root = tmp_path_factory.mktemp("tutorial") / "checkout"
-    copy_with_store(root)
+    made = Copy.make(tmp_path_factory.mktemp("tutorial") / "checkout")
     try:
-        yield root
+        yield made
     finally:
-        type_it(root, "./inv boards --stop emu1")
-
-
-def type_it(root: Path, command: str) -> subprocess.CompletedProcess[str]:
-    """``./inv`` itself has run already: it is what runs this test."""
-    words = [sys.executable, "tasks.py", *shlex.split(command)[1:]]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRITFORGE_")}
-    return subprocess.run(
-        words, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=COMMAND_S, check=False,
-    )  # fmt: skip
+        made.type_it("boards", "--stop=emu1")
 
 
 @pytest.mark.emulator
-def test_the_commands_do_what_they_say(checkout: Path) -> None:
+def test_the_commands_do_what_they_say(copy: Copy) -> None:
+    """``./inv`` itself has run already: it is what runs this test."""
     for block, shown in steps():
         said = ""
         for command in block:
-            done = type_it(checkout, command)
-            assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stdout[-4000:]}"
-            said += done.stdout
+            status, _, shown_now = copy.type_it(*shlex.split(command)[1:])
+            assert status == 0, f"{command}: status {status}\n{shown_now[-4000:]}"
+            said += shown_now
         for text in shown:
             assert text in said, f"{block} does not show '{text}':\n{said[-4000:]}"
-    page = (checkout / ".tritforge" / "report" / "report.html").read_text(encoding="utf-8")
-    assert '<div class="verdict passed">' in page
-    _look_at(checkout / ".tritforge" / "report" / "report.html")
+    page = copy.root / ".tritforge" / "report" / "report.html"
+    assert '<div class="verdict passed">' in page.read_text(encoding="utf-8")
+    _look_at(page)
 
 
 def _look_at(page: Path) -> None:

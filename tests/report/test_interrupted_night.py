@@ -17,7 +17,7 @@ import pytest
 from pipelines.base.files import read_json
 from pipelines.report.history import History
 from pipelines.report.night import nights, read
-from tests.checkouts import copy_with_store
+from tests.checkout import Copy
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS, SAMPLE, WHOLE_KILLS = 20, 2, 4
@@ -77,12 +77,11 @@ def test_killed_at_random_points(checkout: Path, full_campaigns: bool) -> None:
 @pytest.mark.emulator
 def test_the_whole_night_killed_at_random_points(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The real pipeline, with the board: deploy, text, verify and figures are cut as well."""
-    root = tmp_path_factory.mktemp("whole") / "checkout"
-    copy_with_store(root)
+    copy = Copy.make(tmp_path_factory.mktemp("whole") / "checkout")
     try:
-        kill_and_go_on(root, WHOLE_KILLS, "nightly")
+        kill_and_go_on(copy.root, WHOLE_KILLS, "nightly")
     finally:
-        subprocess.run([sys.executable, "tasks.py", "boards", "--stop=emu1"], cwd=root, timeout=120, check=False)
+        copy.type_it("boards", "--stop=emu1")
 
 
 def kill_and_go_on(checkout: Path, wanted: int, pipeline: str) -> None:
