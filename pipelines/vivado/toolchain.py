@@ -65,7 +65,10 @@ def candidates(environment: Mapping[str, str] | None = None) -> list[Path]:
     environment = os.environ if environment is None else environment
     named = environment.get(VARIABLE)
     if named:
-        path = Path(named)
+        path = Path(named).expanduser()
+        if path.is_dir():  # the folder of an installation
+            inside = (path / "settings64.sh", path / "bin" / "vivado")
+            return [place for place in inside if place.is_file()][:1]
         return [path] if path.exists() else []
     on_path = shutil.which("vivado", path=environment.get("PATH"))
     found = [Path(on_path)] if on_path else []
@@ -126,7 +129,7 @@ def find(design: BitstreamDesign, *, release: bool, deadline: Deadline, log: Pat
     if not places:
         looked = os.environ.get(VARIABLE)
         where = (
-            f"{VARIABLE}={looked}, which does not exist"
+            f"{VARIABLE}={looked}, which {'holds no settings64.sh' if Path(looked).is_dir() else 'does not exist'}"
             if looked
             else f"'vivado' on the PATH and in {', '.join(USUAL_PLACES)}"
         )

@@ -234,6 +234,23 @@ def test_settings64_that_is_not_there(run_build: Builder, monkeypatch: pytest.Mo
         run_build()
 
 
+def test_vivado_named_by_its_folder(run_build: Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "Vivado" / "2024.1"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv(VARIABLE, str(folder))
+    with pytest.raises(ToolMissing, match=r"Vivado/2024\.1, which holds no settings64\.sh"):
+        run_build()
+    (folder / "settings64.sh").write_text(f'export PATH="{STANDIN}:$PATH"\n')
+    assert (run_build("two") / "bitstream.json").exists()
+
+
+def test_something_else_named_as_vivado(run_build: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "/bin/echo")
+    with pytest.raises(ToolFailed, match="does not answer like Vivado: '-version"):
+        run_build()
+
+
 def test_vivado_through_its_settings_file(run_build: Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also with a hostile name: the path is an argument of the shell, never part of its program."""
     folder = tmp_path / "a $(touch pwned) 'b\" c"
