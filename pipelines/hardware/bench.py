@@ -17,7 +17,7 @@ from pipelines.base.command import find_tool, run_tool
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import ToolFailed
 from pipelines.golden.formats import ERROR_BITS
-from pipelines.hardware.verilate import RTL, RTL_SOURCES, SIM, compile_verilated
+from pipelines.hardware.verilate import RTL, RTL_SOURCES, SIM, Unit, compile_verilated
 from pipelines.runtime.build import host_target
 
 U64 = npt.NDArray[np.uint64]
@@ -178,7 +178,7 @@ def build_bench(
         compile_verilated(
             host_target(),
             work,
-            [("bench.cpp", ["-O1", *(["-DBENCH_MUTANTS"] if netlist else [])])],
+            [Unit("bench", ("bench.cpp",), ("-O1", *(("-DBENCH_MUTANTS",) if netlist else ())))],
             library,
             deadline=deadline,
             log=log,

@@ -153,6 +153,14 @@ def matvec_shapes(bench: Bench, lengths: Sequence[int] = BOUNDARY_LENGTHS) -> No
     expect(bench.run([s for s, _ in transfers]), [a for _, a in transfers], "row lengths")
 
 
+def matvec_rows(bench: Bench) -> None:
+    """More rows than 16 bits count, with every bit of the count both set and clear on the way down."""
+    random = np.random.default_rng(17)
+    for rows in (0x15555, 0x2AAAA):
+        stream, answer = matvec_transfer([random_group(random, rows, 5)])
+        expect(bench.run([stream]), [answer], f"{rows} rows")
+
+
 def matvec_gaps(bench: Bench) -> None:
     """Several transfers of many groups, with x loaded and kept across them, under every kind of gap."""
     random = np.random.default_rng(7)
@@ -386,6 +394,11 @@ def attention_lengths(bench: Bench, build: AttentionBuild) -> None:
     heads = [random_head(random, build, t) for t in (*range(1, 20), 1, 1, 2, 33, 1)]
     stream, answer = attention_transfer(heads, build.bits)
     expect(bench.run([stream]), [answer], "heads of all small T in one transfer")
+    # Odd and even, each bit of the count of rows set and clear: a borrow that goes astray on the way down.
+    counts = (66, 100, 127, 170, 256, 257, 341, 384, 448, 682, 1023, 1025, 1365, 1536, 2047)
+    for t in (t for t in counts if t <= build.positions):
+        stream, answer = attention_transfer([random_head(random, build, t)], build.bits)
+        expect(bench.run([stream]), [answer], f"T = {t}")
     single = [attention_transfer([head], build.bits) for head in heads]
     expect(bench.run([s for s, _ in single]), [a for _, a in single], "one head a transfer")
 
@@ -483,6 +496,11 @@ def attention_stalls(bench: Bench, build: AttentionBuild) -> None:
         expect(outcome, [answer], "T = 1")
         if not outcome.counts["stall_turn"] or not outcome.counts["stall_out"]:
             raise MismatchError("short rows must wait for scores and for results")
+        stream, answer = attention_transfer([random_head(random, build, 20)], build.bits)
+        outcome = bench.run([stream])
+        expect(outcome, [answer], "one head")
+        # There is no other head to wait for, and its own turn from K to V costs nothing.
+        _same("stalls of one head", [outcome.counts[n] for n in ("stall_in", "stall_out", "stall_turn")], [0, 0, 0])
     stream, answer = attention_transfer([random_head(random, build, 20)], build.bits)
     outcome = bench.run([stream], Drive(valid=128, seed=25))
     expect(outcome, [answer], "gaps in the input")
@@ -543,6 +561,19 @@ def attention_errors(bench: Bench, build: AttentionBuild) -> None:
     expect(bench.run([stream]), [answer], "after reset")
 
 
+def attention_index(bench: Bench, build: AttentionBuild) -> None:
+    """An error far into a transfer, behind more words than 21 bits count."""
+    if build.head_dim != formats.HEAD_DIM:
+        head = random_head(np.random.default_rng(29), build, build.positions)
+        words = head.words()
+        count = (1 << 21) // words.size + 1
+        bad = words.copy()
+        bad[0] ^= np.uint64(1)
+        outcome = bench.run([np.concatenate([np.tile(words, count), bad])])
+        _same("error far in", (outcome.errors, outcome.error_word), (("bad_magic",), count * words.size))
+        _same("words of the heads before", outcome.words.size, count * (build.head_dim // 2 + 1))
+
+
 def attention_abort(bench: Bench, build: AttentionBuild) -> None:
     """Broken off anywhere, reset, and run again: nothing of the first run is left."""
     random = np.random.default_rng(27)
@@ -557,6 +588,7 @@ MATVEC_CHECKS: dict[str, Check] = {
     "lanes": matvec_lanes,
     "extremes": matvec_extremes,
     "shapes": matvec_shapes,
+    "rows": matvec_rows,
     "gaps": matvec_gaps,
     "pressure": matvec_pressure,
     "stall_in": matvec_stall_in,
@@ -578,6 +610,7 @@ ATTENTION_CHECKS: dict[str, Callable[[Bench, AttentionBuild], None]] = {
     "headers": attention_headers,
     "errors": attention_errors,
     "abort": attention_abort,
+    "index": attention_index,
 }
 
 

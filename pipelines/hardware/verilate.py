@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,27 @@ RTL_SOURCES = (
 )
 """In the order in which tools read them: the package first."""
 
-COMMON_CPP = ("board.cpp", "dma.cpp", "faults.cpp", "memory.cpp", "tritforge_rtl.cpp")
 VERILATOR_CPP = ("verilated.cpp", "verilated_threads.cpp")
 COMPILE_FLAGS = ("-std=c++20", "-fPIC", "-pthread", "-fvisibility=hidden", "-g0")
 OUR_WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Werror")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Sources that are compiled as one: most of a compiler's time goes into the headers that they share."""
+
+    name: str
+    sources: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+BOARD_UNIT = Unit(
+    "board",
+    ("board.cpp", "dma.cpp", "faults.cpp", "memory.cpp", "tritforge_rtl.cpp"),
+    ("-O2", *OUR_WARNINGS),
+)
+RTL_UNIT = Unit("fabric_rtl", ("fabric_rtl.cpp",), ("-O2", *OUR_WARNINGS))
+MODEL_UNIT = Unit("fabric_model", ("fabric_model.cpp",), ("-O2", *OUR_WARNINGS))
 
 CLOCK_MHZ = 125
 LENGTH_WIDTH = 23
@@ -85,7 +103,6 @@ def build(
 ) -> None:
     """An emulated board's bitstream: ``<target>/lib*.so`` for each target and one ``bitstream.json``."""
     for target in targets:
-        (out / target).mkdir(parents=True, exist_ok=True)
         _build_both(target, out / target, content_id=content_id, deadline=deadline, log=log)
     write_json(out / "bitstream.json", description(content_id, targets, scatter_gather=scatter_gather))
 
@@ -94,7 +111,6 @@ def build_library(
     target: str, out: Path, *, content_id: int, deadline: Deadline, log: Path, scatter_gather: bool = True
 ) -> None:
     """Both libraries of one target and ``bitstream.json``, side by side in ``out``."""
-    out.mkdir(parents=True, exist_ok=True)
     _build_both(target, out, content_id=content_id, deadline=deadline, log=log)
     write_json(out / "bitstream.json", description(content_id, [target], scatter_gather=scatter_gather))
 
@@ -133,8 +149,13 @@ def description(content_id: int, targets: Sequence[str], *, scatter_gather: bool
 
 
 def _build_both(target: str, out: Path, *, content_id: int, deadline: Deadline, log: Path) -> None:
-    build_rtl(target, out / RTL_LIBRARY, content_id=content_id, deadline=deadline, log=log)
-    build_model(target, out / MODEL_LIBRARY, deadline=deadline, log=log)
+    with tempfile.TemporaryDirectory(prefix="tritforge-verilate-") as scratch:
+        work = Path(scratch)
+        _verilate(work, content_id=content_id, deadline=deadline, log=log)
+        _copy_sim(work)
+        verilated, includes = _verilated_units(work, deadline=deadline)
+        libraries = {RTL_LIBRARY: [*verilated, BOARD_UNIT, RTL_UNIT], MODEL_LIBRARY: [BOARD_UNIT, MODEL_UNIT]}
+        _compile(target, work, libraries, includes, out, deadline=deadline, log=log)
 
 
 def build_rtl(
@@ -154,30 +175,29 @@ def build_rtl(
     ``parameters`` are of the shell (HEAD_DIM, MAX_POSITIONS); ``assertions`` stop the process where one fails, so they
     are for tests only; ``waves`` makes ``tritforge_rtl_waves`` work. Raises ToolFailed with the tool's words.
     """
-    if not 0 <= content_id < 1 << 32:
-        raise ConfigError(f"content id {content_id:#x} is not a 32-bit number")
     with tempfile.TemporaryDirectory(prefix="tritforge-verilate-") as scratch:
         work = Path(scratch)
-        for name in (*RTL_SOURCES, "waivers.vlt"):
-            shutil.copyfile(rtl / name, work / name)
-        arguments = [
-            find_tool("verilator"), "--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall",
-            *(("--assert", "-DTRITFORGE_SVA") if assertions else ("--noassert",)),
-            *(("--trace",) if waves else ()),
-            "--top-module", TOP, "--prefix", f"V{TOP}", "--Mdir", "verilated",
-            f"-GCONTENT_ID=32'h{content_id:08x}",
-            *(f"-G{name}={value}" for name, value in (parameters or {}).items()),
-            "waivers.vlt", *RTL_SOURCES,
-        ]  # fmt: skip
-        run_tool(arguments, cwd=work, deadline=deadline, log=log)
-        sources = [(name, ["-O2", *OUR_WARNINGS]) for name in _copy_sim(work, "fabric_rtl.cpp")]
-        compile_verilated(target, work, sources, library, deadline=deadline, log=log, waves=waves)
+        _verilate(
+            work, content_id=content_id, deadline=deadline, log=log, assertions=assertions, waves=waves,
+            parameters=parameters or {}, rtl=rtl,
+        )  # fmt: skip
+        _copy_sim(work)
+        compile_verilated(target, work, [BOARD_UNIT, RTL_UNIT], library, deadline=deadline, log=log, waves=waves)
+
+
+def build_model(target: str, library: Path, *, deadline: Deadline, log: Path) -> None:
+    """Compiles the functional engines with the same DMA model."""
+    with tempfile.TemporaryDirectory(prefix="tritforge-model-") as scratch:
+        work = Path(scratch)
+        _copy_sim(work)
+        units = {library.name: [BOARD_UNIT, MODEL_UNIT]}
+        _compile(target, work, units, [], library.parent, deadline=deadline, log=log)
 
 
 def compile_verilated(
     target: str,
     work: Path,
-    sources: Sequence[tuple[str, Sequence[str]]],
+    units: Sequence[Unit],
     library: Path,
     *,
     deadline: Deadline,
@@ -185,39 +205,60 @@ def compile_verilated(
     waves: bool = False,
     optimise: str = "-O2",
 ) -> None:
-    """Compiles what Verilator wrote into ``work/verilated`` with (source, flags) pairs of ours into one library."""
+    """Compiles what Verilator wrote into ``work/verilated`` with units of ours into one library."""
+    verilated, includes = _verilated_units(work, deadline=deadline, waves=waves, optimise=optimise)
+    libraries = {library.name: [*verilated, *units]}
+    _compile(target, work, libraries, includes, library.parent, deadline=deadline, log=log)
+
+
+def _verilate(
+    work: Path,
+    *,
+    content_id: int,
+    deadline: Deadline,
+    log: Path,
+    assertions: bool = False,
+    waves: bool = False,
+    parameters: Mapping[str, int] | None = None,
+    rtl: Path = RTL,
+) -> None:
+    """Writes the design as C++ into ``work/verilated``."""
+    if not 0 <= content_id < 1 << 32:
+        raise ConfigError(f"content id {content_id:#x} is not a 32-bit number")
+    for name in (*RTL_SOURCES, "waivers.vlt"):
+        shutil.copyfile(rtl / name, work / name)
+    arguments = [
+        find_tool("verilator"), "--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall",
+        *(("--assert", "-DTRITFORGE_SVA") if assertions else ("--noassert",)),
+        *(("--trace",) if waves else ()),
+        "--top-module", TOP, "--prefix", f"V{TOP}", "--Mdir", "verilated",
+        f"-GCONTENT_ID=32'h{content_id:08x}",
+        *(f"-G{name}={value}" for name, value in (parameters or {}).items()),
+        "waivers.vlt", *RTL_SOURCES,
+    ]  # fmt: skip
+    run_tool(arguments, cwd=work, deadline=deadline, log=log)
+
+
+def _verilated_units(
+    work: Path, *, deadline: Deadline, waves: bool = False, optimise: str = "-O2"
+) -> tuple[list[Unit], list[str]]:
+    """Verilator's run time and the design in ``work/verilated``, and the flags that every unit then needs."""
     runtime = _verilator_include(deadline)
+    extra = [*VERILATOR_CPP, *(("verilated_vcd_c.cpp",) if waves else ())]
+    generated = sorted(f"verilated/{path.name}" for path in (work / "verilated").glob("*.cpp"))
+    units = [
+        # Starting up and complaining is all that it does; the design's cycles never enter it.
+        Unit("runtime", tuple(str(runtime / name) for name in extra), ("-O2" if waves else "-O0",)),
+        Unit("design", tuple(generated), (optimise,)),
+    ]
     # Verilator's own files are system headers: their warnings are not ours.
     system = [f"-isystem{folder}" for folder in ("verilated", runtime, runtime / "vltstd")]
-    extra = [*VERILATOR_CPP, *(("verilated_vcd_c.cpp",) if waves else ())]
-    generated = sorted((work / "verilated").glob("*.cpp"))
-    units = [
-        # Constructors and the like run once: not worth optimising.
-        *((f"verilated/{path.name}", [optimise]) for path in generated if "Slow" not in path.name),
-        *sources,
-        *((str(runtime / name), [optimise]) for name in extra),
-        *((f"verilated/{path.name}", ["-O0"]) for path in generated if "Slow" in path.name),
-    ]
-    _compile(target, work, units, [*system, "-I.", f"-DVM_TRACE={int(waves)}"], library, deadline=deadline, log=log)
+    return units, [*system, f"-DVM_TRACE={int(waves)}"]
 
 
-def build_model(target: str, library: Path, *, deadline: Deadline, log: Path) -> None:
-    """Compiles the functional engines with the same DMA model."""
-    with tempfile.TemporaryDirectory(prefix="tritforge-model-") as scratch:
-        work = Path(scratch)
-        sources = _copy_sim(work, "fabric_model.cpp")
-        units = [(name, ["-O2", *OUR_WARNINGS]) for name in sources]
-        _compile(target, work, units, ["-I."], library, deadline=deadline, log=log)
-
-
-def _copy_sim(work: Path, fabric: str) -> list[str]:
-    for header in SIM.glob("*.h"):
-        shutil.copyfile(header, work / header.name)
-    shutil.copyfile(FORMATS_HEADER, work / FORMATS_HEADER.name)
-    names = [*COMMON_CPP, fabric]
-    for name in names:
-        shutil.copyfile(SIM / name, work / name)
-    return names
+def _copy_sim(work: Path) -> None:
+    for source in (*SIM.glob("*.h"), *SIM.glob("*.cpp"), FORMATS_HEADER):
+        shutil.copyfile(source, work / source.name)
 
 
 def _verilator_include(deadline: Deadline) -> Path:
@@ -232,14 +273,14 @@ def _verilator_include(deadline: Deadline) -> Path:
 def _compile(
     target: str,
     work: Path,
-    units: Sequence[tuple[str, Sequence[str]]],
+    libraries: Mapping[str, Sequence[Unit]],
     includes: Sequence[str],
-    library: Path,
+    out: Path,
     *,
     deadline: Deadline,
     log: Path,
 ) -> None:
-    """Compiles (source, flags) pairs, two at a time, and links them. Paths are relative to ``work``."""
+    """Compiles each unit once, two at a time, and links the libraries. Paths are relative to ``work``."""
     if target not in TARGETS or "linux" not in target:
         raise ConfigError(
             f"the simulated logic is not built for '{target}'",
@@ -249,17 +290,20 @@ def _compile(
     zig = [sys.executable, "-m", "ziglang", "c++", *TARGETS[target].zig, *COMPILE_FLAGS]
     env = {"ZIG_LOCAL_CACHE_DIR": str(work / "zig-cache")}
 
-    def one(job: tuple[int, tuple[str, Sequence[str]]]) -> str:
-        index, (source, flags) = job
-        output = f"{index:02d}.o"
-        run_tool([*zig, *flags, *includes, "-c", source, "-o", output], cwd=work, env=env, deadline=deadline, log=log)
-        return output
+    def one(unit: Unit) -> None:
+        source = f"unit_{unit.name}.cpp"
+        (work / source).write_text("".join(f'#include "{name}"\n' for name in unit.sources))
+        run_tool(
+            [*zig, *unit.flags, *includes, "-I.", "-c", source, "-o", f"{unit.name}.o"],
+            cwd=work, env=env, deadline=deadline, log=log,
+        )  # fmt: skip
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        objects = list(pool.map(one, enumerate(units)))
-    linked = work / library.name
-    run_tool([*zig, "-shared", "-s", *objects, "-o", linked.name], cwd=work, env=env, deadline=deadline, log=log)
-    if not linked.is_file():
-        raise ToolFailed(f"no {library.name} came out of linking", log=log)
-    library.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(linked, library)
+        list(pool.map(one, dict.fromkeys(unit for units in libraries.values() for unit in units)))
+    out.mkdir(parents=True, exist_ok=True)
+    for name, units in libraries.items():
+        objects = [f"{unit.name}.o" for unit in units]
+        run_tool([*zig, "-shared", "-s", *objects, "-o", name], cwd=work, env=env, deadline=deadline, log=log)
+        if not (work / name).is_file():
+            raise ToolFailed(f"no {name} came out of linking", log=log)
+        shutil.copyfile(work / name, out / name)

@@ -1,5 +1,4 @@
 """The shipped model's real weights and activations through the circuits, by the runtime's own driver."""
-# ruff: noqa: F811  (shipped_image is a fixture of another folder)
 
 from __future__ import annotations
 
@@ -12,18 +11,59 @@ import pytest
 
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import MismatchError, UsageError
+from pipelines.base.files import files_below
+from pipelines.config.settings import Settings
 from pipelines.golden import formats
 from pipelines.hardware import simulate
 from pipelines.hardware.simulate import Check, Token, check_token
 from pipelines.model import convert
 from pipelines.model.image import Image
 from pipelines.runtime.host import HostRuntime
-from tests.native.conftest import ROOT, shipped_image  # noqa: F401  (a fixture)
+from tests.native.conftest import kept
 
+ROOT = Path(__file__).resolve().parents[2]
+CHECKPOINT = ROOT / "models" / "tiny"
 MATVEC_RESULTS, ATTENTION_RESULTS = 239_232, 37_248
 """Result words of the reference's own checks: the least that real data must cover here."""
 TOKENS = 48
 BUILD_S = 300.0
+
+
+@pytest.fixture(scope="module")
+def settings() -> convert.Settings:
+    """As ``config/models/tiny.yaml`` has it."""
+    model = Settings(environment={}).model("tiny")
+    assert model.calibration is not None
+    return convert.Settings(
+        model.name,
+        context=model.context,
+        head_planes=model.head_planes,
+        calibration_text=CHECKPOINT / "calibration.txt",
+        calibration_tokens=model.calibration.tokens,
+    )
+
+
+@pytest.fixture(scope="module")
+def shipped_image(settings: convert.Settings) -> Path:
+    """The image of the shipped model, as the product converts it."""
+    inputs = [path for path in files_below(CHECKPOINT) if path.name != "README.md"]
+    code = [path for folder in ("model", "golden") for path in (ROOT / "pipelines" / folder).glob("*.py")]
+    return kept(
+        f"hardware-tiny-{settings.context}-{settings.head_planes}",
+        [*inputs, *code],
+        lambda folder: _convert(settings, folder),
+    )
+
+
+def _convert(settings: convert.Settings, folder: Path) -> None:
+    convert.convert(CHECKPOINT, folder, settings=settings, deadline=Deadline.after(BUILD_S))
+
+
+def per_token(image: Image) -> int:
+    """Result words of the matrix circuit."""
+    shape = image.shape
+    layer = sum(shape.group_rows(group) for group in formats.GROUPS if group != "head")
+    return shape.layers * layer + shape.group_rows("head")
 
 
 @pytest.fixture(scope="module")
@@ -60,22 +100,25 @@ def test_as_many_results_as_the_reference_checked(token_library: Path, rtl_libra
     check = said(token_library, rtl_library, shipped_image, TOKENS)
     assert check.first == ""
     assert check.mismatches == {"matvec": 0, "attention": 0}
-    assert check.words["matvec"] >= MATVEC_RESULTS
-    assert check.words["attention"] >= ATTENTION_RESULTS
+    assert check.words["matvec"] == TOKENS * per_token(Image.open(shipped_image)) >= MATVEC_RESULTS
+    assert check.words["attention"] == ATTENTION_RESULTS
 
 
-def test_transfers_cut_into_pieces(token_library: Path, rtl_library: Path, tmp_path: Path) -> None:
-    """The largest real transfer, 5 MB a port, is never cut and this model's, 41 KB, even less: so a limit of 16 KiB."""
-    checkpoint = ROOT / "models" / "tiny"
-    settings = convert.Settings(
-        "tiny", context=64, calibration_text=checkpoint / "calibration.txt", max_transfer_bytes=1 << 14
-    )
-    convert.convert(checkpoint, tmp_path, settings=settings, deadline=Deadline.after(BUILD_S))
+@pytest.mark.parametrize("limit", [1 << 16, 1 << 14])
+def test_transfers_cut_into_pieces(
+    token_library: Path, rtl_library: Path, settings: convert.Settings, tmp_path: Path, limit: int
+) -> None:
+    """The largest real transfer, 5 MB a port, is never cut. 64 KiB cuts this model's head, 16 KiB its layers too."""
+    _convert(replace(settings, context=64, max_transfer_bytes=limit), tmp_path)
     entries = Image.open(tmp_path).entries
-    assert any(entry.piece > 0 and not entry.flags & formats.TRANSFER_LOADS_X for entry in entries)
-    assert max(entry.size_bytes for entry in entries) <= 1 << 14
+    pieces = [entry for entry in entries if entry.piece > 0]
+    assert pieces and not any(entry.flags & formats.TRANSFER_LOADS_X for entry in pieces)
+    groups = {formats.GROUPS[entry.group] for entry in pieces}
+    assert groups == ({"head"} if limit == 1 << 16 else {"head", "gate_up"})
+    assert limit // 2 < max(entry.size_bytes for entry in entries) <= limit
     check = said(token_library, rtl_library, tmp_path, 2)
-    assert check.first == "" and check.words["matvec"] > 0
+    assert check.first == "" and check.mismatches == {"matvec": 0, "attention": 0}
+    assert check.words["matvec"] == 2 * per_token(Image.open(tmp_path))
 
 
 class TestSimulate:
