@@ -112,7 +112,7 @@ def show(result: dict[str, Any]) -> None:
         print(f"\nrelease {result['release'][:16]} for {result['board']}, model {result['model']}")
     for document in result.get("results", {}).values():
         if document.get("task") == "report" and document.get("html"):
-            print(f"{document['verdict']}: {document['html']}")
+            print(f"report, {document['verdict']}: {document['html']}")
 
 
 class Night:
@@ -266,7 +266,7 @@ class Night:
             step.status, step.exit_status = "error", fault.status
             step.document = {"status": "error", "error": _error_json(fault)}
         step.elapsed_s = time.monotonic() - started
-        step.reason = step.reason.replace("would run", "ran").replace("would be built", "was built")
+        step.reason = step.reason.replace("would run", "had to run").replace("would be built", "was built")
         if step.status == "passed" and step.stage.task not in BUILDS:
             self._remember(step)
 
