@@ -21,7 +21,7 @@ from pipelines.boards.site import Site
 from pipelines.config.settings import Settings
 from tests.checkout import Copy
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.campaign]
 BOTH = ("emu1", "emu2")
 STEPS = 4
 

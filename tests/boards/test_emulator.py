@@ -87,6 +87,7 @@ def test_two_that_start_it_at_once_get_the_same_board(board: Emulator, tmp_path:
     assert run(found[0], tmp_path, "sh", "-c", "test ! -e /tmp/pwned && echo clean").strip() == "clean"
 
 
+@pytest.mark.campaign
 def test_its_user_has_one_right(board: Emulator, tmp_path: Path) -> None:
     endpoint = board.start()
     assert run(endpoint, tmp_path, "id", "-un").strip() == "tritforge"
@@ -111,6 +112,7 @@ def test_its_user_has_one_right(board: Emulator, tmp_path: Path) -> None:
         time.sleep(1)
 
 
+@pytest.mark.campaign
 def test_it_powers_itself_off_when_nobody_comes(tmp_path: Path) -> None:
     quiet = Emulator("emu-quiet", tmp_path, IMAGES, idle_minutes=1)
     try:

@@ -53,6 +53,7 @@ def copy(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cop
 
 
 @pytest.mark.emulator
+@pytest.mark.campaign
 def test_bitstream_deploy_generate_verify(copy: Copy) -> None:
     status, made, said = copy.type_it("build-bitstream", "--board=zynq1")
     assert status == 0, said
@@ -83,6 +84,7 @@ def test_bitstream_deploy_generate_verify(copy: Copy) -> None:
 
 
 @pytest.mark.emulator
+@pytest.mark.campaign
 def test_a_real_board_gets_nothing_of_it(copy: Copy) -> None:
     for task in ("release", "deploy", "verify"):
         status, answer, said = copy.type_it(task, "--board=zynq1", "--set=boards.zynq1.stand_in=false")
