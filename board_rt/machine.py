@@ -25,9 +25,7 @@ class Machine:
         model = os.path.join(folder, "bitstream", "libtritforge_model.so")
         self.backend = backend or ("rtl" if os.path.exists(rtl) else "mmio")
         self.pl = None
-        # Tests with circuits that hang need not wait as long as a full-size model in an emulator may take.
-        deadline_ms = deadline_ms or int(os.environ.get("TRITFORGE_PL_DEADLINE_MS", "0")) or None
-        options = {"context": context, "deadline_ms": deadline_ms, "threads": os.cpu_count() or 1}
+        options = {"context": context, "threads": os.cpu_count() or 1}
         if self.backend == "rtl":
             options["pl_library"] = rtl
         elif self.backend == "model":
@@ -39,6 +37,8 @@ class Machine:
 
             self.pl = Pl(folder, context)
             options["mmio"] = self.pl.mmio
+        # Tests with circuits that hang need not wait as long as a full-size model in an emulator may take.
+        options["deadline_ms"] = deadline_ms or int(os.environ.get("TRITFORGE_PL_DEADLINE_MS", "0")) or None
         library = os.path.join(folder, "runtime", "libtritforge.so")
         try:
             self.runtime = Runtime(library, folder, self.backend, **options)
