@@ -26,7 +26,7 @@ from tests.native import images
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / ".tritforge" / "tests"
-BUILD_SECONDS = 1800.0  # the compiler builds its C++ library at its first start, which a crowded machine takes half an hour for
+BUILD_SECONDS = 1800.0  # the compiler makes its C++ library at its first start, slowly on a crowded machine
 
 MACHINES = [
     (target, compiler) for target in ("x86_64-linux", "aarch64-linux", "armv7-linux") for compiler in ("zig", "gcc")
