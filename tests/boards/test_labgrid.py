@@ -199,6 +199,7 @@ def test_a_proxy_is_not_supported() -> None:
 
 
 @pytest.mark.emulator
+@pytest.mark.campaign
 def test_an_emulated_board_of_a_farm_is_deployed_to_and_writes(tmp_path: Path) -> None:
     """``emu1`` as a farm has it: exported, and named by its place in another board's YAML."""
     checkout = Checkout(tmp_path / "checkout")
