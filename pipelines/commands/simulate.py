@@ -28,8 +28,8 @@ def run(
 ) -> dict[str, Any]:
     """Keys: ``matvec``, ``attention``: {words, cycles, words_per_cycle, mismatches, …}; ``pl_ms_at_clock``; ``cpu_s``.
 
-    ``waves`` names a VCD file that the run against the memory wall is written to; a library with waveforms is built for
-    it. Raises MismatchError (status 1) with the same keys.
+    ``waves`` names a VCD file that the run against the memory wall is written to (the key ``waves`` has its whole
+    path); a library with waveforms is built for it. Raises MismatchError (status 1) with the same keys.
     """
     bitstream, weights = _stages(context, board, model)
     outcomes = builds.make(context, [bitstream, weights])
@@ -50,7 +50,8 @@ def run(
         result = simulate.simulate(
             token, library, image.folder, context_length, waves=Path(waves).resolve() if waves else None
         )
-    return {**result, "stages": [outcome.json() for outcome in outcomes]}
+    written = {"waves": str(Path(waves).resolve())} if waves else {}
+    return {**result, **written, "stages": [outcome.json() for outcome in outcomes]}
 
 
 def plan(
@@ -84,3 +85,5 @@ def show(result: dict[str, Any]) -> None:
         f" [rtl], of it {result['driver_ms']['value']:.2f} ms between groups; floor"
         f" {result['floor_ms']['value']:.2f} ms [model]; {result['cpu_s']:.1f} s of CPU for both runs and the check"
     )
+    if "waves" in result:
+        print(f"waveforms of the run against the memory wall: {result['waves']} (VCD; gtkwave opens it)")

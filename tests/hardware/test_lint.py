@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pyslang.driver import Driver
 
 from pipelines.base.command import find_tool, run_tool
 from pipelines.base.deadline import Deadline
@@ -49,8 +50,7 @@ def test_every_waiver_has_its_reason() -> None:
 
 
 def test_slang() -> None:
-    driver_module = pytest.importorskip("pyslang.driver")
-    driver = driver_module.Driver()
+    driver = Driver()
     driver.addStandardArgs()
     arguments = f"slang -Wextra -Werror --single-unit --top {TOP} {' '.join(SOURCES)}"
     assert driver.parseCommandLine(arguments)

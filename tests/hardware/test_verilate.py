@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import ConfigError
 from pipelines.engine.compare import compare_folders
 from pipelines.hardware import verilate
+from pipelines.hardware.checks import random_groups
 from pipelines.hardware.library import Pl
+from pipelines.hardware.streams import matvec_transfer
 from pipelines.runtime.build import host_target
 
 BUILD_S = 600.0
@@ -38,6 +42,26 @@ def test_two_builds_in_different_folders_are_the_same_bytes(tmp_path: Path, monk
     assert [entry.name for entry in compared if not entry.identical] == []
     with Pl(second / verilate.RTL_LIBRARY, memory_bytes=1 << 16) as board:
         assert board.control("CONTENT_ID") == 0xC0FFEE
+
+
+def test_waveforms_have_the_engines_in_them(tmp_path: Path) -> None:
+    """What ``--waves`` builds: a VCD with the signals of both circuits, and changes of those that were at work."""
+    library, dump = tmp_path / "waves.so", tmp_path / "run.vcd"
+    verilate.build_rtl(
+        host_target(), library, content_id=1, deadline=Deadline.after(BUILD_S), log=tmp_path / "log", waves=True
+    )
+    stream, answer = matvec_transfer(random_groups(np.random.default_rng(51), 2))
+    with Pl(library, memory_bytes=1 << 20) as board:
+        board.reset(0)
+        board.waves(dump)
+        assert np.array_equal(board.transfer(0, stream, answer.size), answer)
+        board.waves(None)
+    text = dump.read_text()
+    for signal in ("credit_q", "z_max_q", "cycles_q", "s_axis_mv0_tdata"):
+        assert re.search(rf"\$var wire +\d+ \S+ {signal} ", text), signal
+    code = re.search(r"\$var wire +\d+ (\S+) s_axis_mv0_tdata ", text)
+    assert code is not None
+    assert len(re.findall(rf"^b[01]+ {re.escape(code.group(1))}$", text, re.MULTILINE)) > stream.size // 2
 
 
 def test_a_content_id_of_more_than_32_bits(tmp_path: Path) -> None:
