@@ -17,6 +17,7 @@ from pipelines.engine import graph
 from pipelines.golden.float32 import I8, I32
 from pipelines.golden.forward import Forward
 from pipelines.model.image import Image
+from pipelines.report import benchmark
 from tests.native.conftest import MACHINES, pl_library
 from tests.native.test_machines import assert_same_bits, run_logits
 
@@ -70,3 +71,15 @@ def test_through_the_driver(image: Path, tokens: list[int], wanted: np.ndarray) 
         "x86_64-linux", "zig", image, tokens, backend="model", pl=pl_library("model"), threads=2, timeout_s=SECONDS
     )
     assert_same_bits(found, wanted)
+
+
+def test_a_token_beside_a_pass_over_the_image(
+    host_library: Path, model_library: Path, shipped_image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The figures of ``benchmark``, on the small model: they belong together, and their limit is the eight passes."""
+    monkeypatch.setattr(benchmark, "ROUNDS", 1)
+    found = {e.name: e for e in benchmark.pass_entries(host_library, model_library, shipped_image)}
+    token, one_pass, ratio = (found[f"host.full_size_{name}"] for name in ("token_ms", "pass_ms", "passes"))
+    assert token.figure.value > 0 and one_pass.figure.value >= 0 and ratio.figure.value > 0
+    assert ratio.limit is not None and ratio.limit.value == benchmark.LARGEST_PASSES == 8
+    assert {entry.figure.evidence for entry in found.values()} == {"model"}
