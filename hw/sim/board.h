@@ -39,6 +39,8 @@ class Board {
   void cycle();
   void run(uint64_t cycles);
   bool quiet() const;
+  // At most `most` cycles at once, when they can be foreseen; how many.
+  uint64_t leap(uint64_t most);
   uint64_t run_until_change(uint64_t most);
   uint32_t read_dma(uint32_t address);
   uint32_t access_control(bool write, uint32_t offset, uint32_t value);

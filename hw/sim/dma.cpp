@@ -400,6 +400,25 @@ void Mm2s::after(const Streams &streams) {
   }
 }
 
+bool Mm2s::foresee(Supply &supply) const {
+  if (!active() && count_ == 0) return true;
+  if (!steady() || count_ != 0 || !sent_.empty() || !packet_open_ || !inside_) return false;
+  if (halt_with_ != 0 || stick_ || flip_beat_ > packet_beat_) return false;
+  supply.streaming = true;
+  supply.words = context_.memory.logic(working_.buffer) + moved_;
+  supply.count = (working_.length - moved_) / 8 - 1;
+  return true;
+}
+
+// Each cycle one beat was read and went on at once.
+void Mm2s::leap(uint64_t cycles) {
+  if (!work_) return;
+  statistics.busy_cycles += cycles;
+  statistics.beats += cycles;
+  packet_beat_ += static_cast<uint32_t>(cycles);
+  moved_ += static_cast<uint32_t>(8 * cycles);
+}
+
 // ------------------------------------------------------------------------------------------------ stream → memory
 
 void S2mm::clear() {
@@ -469,6 +488,24 @@ void S2mm::after(const Streams &streams) {
   if (!(streams.out_valid[engine_] && streams.out_ready[engine_])) return;
   hold_[(head_ + count_) % kHoldBeats] = Beat{streams.out_data[engine_], streams.out_last[engine_]};
   count_++;
+}
+
+bool S2mm::foresee(Supply &supply) const {
+  if (count_ != 0) return false;
+  if (!supply.streaming && !active()) return true;
+  if (!steady() || (!packet_open_ && (flip_next_ || short_next_))) return false;
+  const uint32_t words = (working_.length - moved_) / 8;
+  supply.results = context_.memory.logic(working_.buffer) + moved_;
+  supply.room = words != 0 ? words - 1 : 0;
+  return true;
+}
+
+void S2mm::leap(uint64_t cycles, uint64_t written) {
+  if (!work_) return;
+  statistics.busy_cycles += cycles;
+  statistics.beats += written;
+  moved_ += static_cast<uint32_t>(8 * written);
+  if (written != 0 && !packet_open_) packet_open_ = started_here_ = true;
 }
 
 // ------------------------------------------------------------------------------------------------ both channels

@@ -74,6 +74,10 @@ class Channel {
   void fail(uint32_t error_bit);
   // Has it anything to do at all?
   bool active() const { return start_left_ != 0 || work_; }
+  // In the middle of a descriptor, with no timer and no fetch under way?
+  bool steady() const {
+    return start_left_ == 0 && work_ && !stuck_ && busy_ && latency_left_ == 0 && fetch_ != Fetch::kWaiting;
+  }
   // Timers and descriptor fetches, once a cycle. True when a descriptor is there to be worked on.
   bool advance();
   // A new descriptor is taken into work: validity of its buffer. False after fail().
@@ -131,6 +135,10 @@ class Mm2s : public Channel {
   void after(const Streams &streams);
   // Also while a packet is open on the stream: an engine inside a transfer counts the cycles that it waits.
   bool moving() const override { return active() || count_ != 0 || inside_; }
+  // For the next cycles: nothing but beats from the middle of one descriptor, or nothing at all. False for neither.
+  bool foresee(Supply &supply) const;
+  // That many of these cycles have passed.
+  void leap(uint64_t cycles);
 
  private:
   static constexpr unsigned kFifoBeats = 64;
@@ -164,6 +172,9 @@ class S2mm : public Channel {
   void before(Streams &streams);
   void after(const Streams &streams);
   bool moving() const override { return start_left_ != 0 || (work_ && (count_ != 0 || fetch_ != Fetch::kNone)); }
+  // After the Mm2s: room for its results in the middle of one descriptor, or that nothing comes.
+  bool foresee(Supply &supply) const;
+  void leap(uint64_t cycles, uint64_t written);
   void order_wrong_word() { flip_next_ = true; }
   void order_short() { short_next_ = true; }
 
@@ -195,6 +206,11 @@ class Dma {
   void after(const Streams &streams) {
     mm2s.after(streams);
     s2mm.after(streams);
+  }
+  bool foresee(Supply &supply) const { return reset_left_ == 0 && mm2s.foresee(supply) && s2mm.foresee(supply); }
+  void leap(uint64_t cycles, uint64_t written) {
+    mm2s.leap(cycles);
+    s2mm.leap(cycles, written);
   }
   bool moving() const { return reset_left_ != 0 || mm2s.moving() || s2mm.moving(); }
 

@@ -26,6 +26,15 @@ struct Streams {
   bool out_last[kEngines] = {};
 };
 
+// What one DMA would do in the next cycles if nothing happened but that its stream moves.
+struct Supply {
+  bool streaming = false;          // else it brings nothing and takes nothing
+  const uint8_t *words = nullptr;  // the stream's next words, a cycle each
+  uint64_t count = 0;              // of these, without the last of their descriptor
+  uint8_t *results = nullptr;      // where the next results go
+  uint64_t room = 0;               // results until their descriptor would end
+};
+
 class Fabric {
  public:
   explicit Fabric(const tritforge_rtl_options &options);
@@ -45,6 +54,11 @@ class Fabric {
 
   // Lets the clock counter run on without evaluating: nothing else may change in that time.
   void skip(uint64_t cycles);
+
+  // Many cycles at once, at most `most`: every matrix engine takes a word of its supply a cycle and has its results
+  // written, up to a cycle in which no result is on its way. Leaves all as single cycles would and returns how many
+  // they were, with the results written per engine; 0 when what comes next must be looked at cycle by cycle.
+  uint64_t leap(const Supply (&supplies)[kEngines], uint64_t most, uint64_t (&written)[kEngines]);
 
   // Waveform of what follows, or none for nullptr. False when this build cannot.
   bool waves(const char *path);

@@ -10,31 +10,22 @@
 #include "fabric.h"
 #include "tf_formats.h"
 
+extern "C" {
+#include "ternary.h"
+}
+
 namespace tritforge {
 
 namespace {
 
 constexpr size_t kQueueBeats = 64;  // results that wait for the output before the input stops
+constexpr uint64_t kLeastLeap = 8;  // fewer cycles are as fast one by one
+constexpr uint64_t kBlockRows = 8;  // checked and then multiplied while the first cache still has them
 
 struct Beat {
   uint64_t data;
   bool last;
 };
-
-// Trits of a byte code, and whether it is one.
-struct TritTable {
-  int8_t trits[256][TF_TRITS_PER_BYTE];
-  TritTable() {
-    for (int code = 0; code < 256; code++) {
-      int rest = code < TF_TRIT_CODES ? code : TF_ZERO_TRITS_CODE;
-      for (int8_t &trit : trits[code]) {
-        trit = static_cast<int8_t>(rest % 3 - 1);
-        rest /= 3;
-      }
-    }
-  }
-};
-const TritTable kTrits;
 
 uint8_t byte_of(uint64_t word, int index) { return static_cast<uint8_t>(word >> (8 * index)); }
 
@@ -42,6 +33,22 @@ bool check_fails(uint64_t word) {
   uint8_t check = 0;
   for (int i = 0; i < 8; i++) check ^= byte_of(word, i);
   return check != 0;
+}
+
+// The first of `count` words at `words` with a byte that is no code, or `count`.
+uint64_t legal_words(const uint8_t *words, uint64_t count) {
+  constexpr uint64_t kBlock = 512;  // bytes; the maximum of a block is found without branches
+  const uint64_t bytes = 8 * count;
+  for (uint64_t at = 0; at < bytes; at += kBlock) {
+    const uint64_t end = std::min(bytes, at + kBlock);
+    uint8_t most = 0;
+    for (uint64_t i = at; i < end; i++) most = std::max(most, words[i]);
+    if (most < TF_TRIT_CODES) continue;
+    for (uint64_t i = at; i < end; i++) {
+      if (words[i] >= TF_TRIT_CODES) return i / 8;
+    }
+  }
+  return count;
 }
 
 // What every engine has: its counters, its sticky error, its results.
@@ -65,6 +72,21 @@ class Engine {
   std::deque<Beat> output;
 
   bool ready() const { return output.size() < kQueueBeats; }
+
+  // A leap (Fabric::leap) in three steps, all of them for words that the supply holds. At most how many words, from
+  // `most` down, end where no result is on its way.
+  virtual uint64_t foresee(const Supply &, uint64_t) const { return 0; }
+  // Works them out without a change to what can be seen; how many of them are legal.
+  virtual uint64_t work_out(const Supply &, uint64_t) { return 0; }
+  // Takes words that were worked out; how many results they gave.
+  virtual uint64_t take_worked_out(const Supply &, uint64_t) { return 0; }
+  uint64_t leap(const Supply &supply, uint64_t words) {
+    const uint64_t written = take_worked_out(supply, words);
+    counters.words_in += static_cast<uint32_t>(words);
+    counters.words_out += static_cast<uint32_t>(written);
+    index_ += static_cast<uint32_t>(words);
+    return written;
+  }
 
   void accept(uint64_t word, bool last) {
     counters.words_in++;
@@ -90,6 +112,10 @@ class Engine {
 
 class Matvec : public Engine {
  public:
+  Matvec() : ternary_(tf_ternary_open(TF_MAX_ROW_LENGTH, 0)) {
+    if (!ternary_) throw std::bad_alloc();
+  }
+
   void reset() override {
     Engine::reset();
     state_ = State::kHeader;
@@ -97,8 +123,68 @@ class Matvec : public Engine {
     half_ = false;
   }
 
+  // A result shows one cycle after the word that completes it and is written in the next.
+  uint64_t foresee(const Supply &supply, uint64_t most) const override {
+    if (state_ != State::kRows || errors != 0 || !inside || !output.empty() || words_ < 2) return 0;
+    const uint64_t before_last = static_cast<uint64_t>(rows_) * words_ - position_ - 1;
+    uint64_t words = std::min({most, supply.count, before_last});
+    if (results_of(words) > supply.room) words = words_until(supply.room + 1) - 1;
+    const uint64_t results = results_of(words);
+    if (results != 0 && words_until(results) + 2 > words) words = words_until(results) - 1;
+    return words;
+  }
+
+  uint64_t work_out(const Supply &supply, uint64_t words) override {
+    const uint64_t first = words_ - position_;  // of the open row
+    sums_.clear();
+    uint64_t legal = legal_words(supply.words, std::min(words, first));
+    if (legal < first) return legal;
+    uint8_t row[sizeof row_];
+    std::memcpy(row, row_, 8 * position_);
+    std::memcpy(row + 8 * position_, supply.words, 8 * first);
+    sums_.resize(1 + (words - first) / words_);
+    tf_ternary_rows(ternary_.get(), row, 1, sizeof row, sums_.data());
+    size_t done = 1;
+    while (legal < words) {
+      const uint64_t block = std::min(words - legal, kBlockRows * words_);
+      const uint64_t found = legal_words(supply.words + 8 * legal, block);
+      const auto rows = static_cast<uint32_t>(found / words_);
+      tf_ternary_rows(ternary_.get(), supply.words + 8 * legal, rows, 8 * (words - legal), sums_.data() + done);
+      done += rows;
+      legal += found;
+      if (found < block) break;
+    }
+    sums_.resize(done);
+    return legal;
+  }
+
+  uint64_t take_worked_out(const Supply &supply, uint64_t words) override {
+    const uint64_t rows = (position_ + words) / words_;
+    uint64_t written = 0;
+    for (uint64_t row = 0; row < rows; row++) {
+      const auto result = static_cast<uint32_t>(sums_[row]);
+      if (half_) {
+        const uint64_t both = static_cast<uint64_t>(result) << 32 | lower_;
+        std::memcpy(supply.results + 8 * written++, &both, 8);
+      } else {
+        lower_ = result;
+      }
+      half_ = !half_;
+    }
+    const uint64_t end = position_ + words;
+    const uint64_t kept = rows == 0 ? words : end % words_;  // of the row that remains open
+    if (rows != 0) position_ = 0;
+    std::memcpy(row_ + 8 * position_, supply.words + 8 * (words - kept), 8 * kept);
+    position_ += static_cast<uint32_t>(kept);
+    rows_ -= static_cast<uint32_t>(rows);
+    return written;
+  }
+
  private:
   enum class State { kHeader, kX, kRows };
+
+  uint64_t results_of(uint64_t words) const { return ((position_ + words) / words_ + half_) / 2; }
+  uint64_t words_until(uint64_t result) const { return (2 * result - half_) * words_ - position_; }
 
   uint32_t take(uint64_t word, bool last) override {
     switch (state_) {
@@ -106,10 +192,7 @@ class Matvec : public Engine {
       case State::kX:
         if (last) return TF_ERROR_EARLY_TLAST;
         std::memcpy(x_ + 8 * position_, &word, 8);
-        if (++position_ == (length_ + 7) / 8) {
-          position_ = 0;
-          state_ = State::kRows;
-        }
+        if (++position_ == (length_ + 7) / 8) begin_rows();
         return 0;
       default: return row(word, last);
     }
@@ -126,31 +209,37 @@ class Matvec : public Engine {
     if (last) return TF_ERROR_EARLY_TLAST;
     if (!load && length > x_length_) return TF_ERROR_X_MISSING;
     length_ = length;
+    words_ = (length + TF_TRITS_PER_WORD - 1) / TF_TRITS_PER_WORD;
     rows_ = rows;
     position_ = 0;
-    sum_ = 0;
-    if (load) x_length_ = length;
-    state_ = load ? State::kX : State::kRows;
+    if (load) {
+      x_length_ = length;
+      state_ = State::kX;
+    } else {
+      begin_rows();
+    }
     return 0;
   }
 
+  void begin_rows() {
+    position_ = 0;
+    state_ = State::kRows;
+    // Whole words: trits behind the row's end meet what x's memory holds there, as in the circuit.
+    tf_ternary_set_x(ternary_.get(), x_, words_ * TF_TRITS_PER_WORD, nullptr);
+  }
+
   uint32_t row(uint64_t word, bool last) {
-    const uint32_t words = (length_ + TF_TRITS_PER_WORD - 1) / TF_TRITS_PER_WORD;
-    const bool row_last = position_ + 1 == words;
+    const bool row_last = position_ + 1 == words_;
     for (int i = 0; i < 8; i++) {
       if (byte_of(word, i) >= TF_TRIT_CODES) return TF_ERROR_ILLEGAL_CODE;
     }
     if (last && !(row_last && rows_ == 1)) return TF_ERROR_EARLY_TLAST;
-    const int8_t *x = x_ + TF_TRITS_PER_WORD * position_;
-    int32_t sum = 0;
-    for (int i = 0; i < 8; i++) {
-      const int8_t *trits = kTrits.trits[byte_of(word, i)];
-      for (int j = 0; j < TF_TRITS_PER_BYTE; j++) sum += trits[j] * x[TF_TRITS_PER_BYTE * i + j];
-    }
-    sum_ += sum;
+    std::memcpy(row_ + 8 * position_, &word, 8);
     position_++;
     if (row_last) {
-      const auto result = static_cast<uint32_t>(sum_);
+      int32_t sum;
+      tf_ternary_rows(ternary_.get(), row_, 1, sizeof row_, &sum);
+      const auto result = static_cast<uint32_t>(sum);
       if (half_) {
         output.push_back(Beat{static_cast<uint64_t>(result) << 32 | lower_, last});
         half_ = false;
@@ -161,21 +250,27 @@ class Matvec : public Engine {
         half_ = true;
       }
       position_ = 0;
-      sum_ = 0;
       if (--rows_ == 0) state_ = State::kHeader;
     }
     return 0;
   }
 
+  struct Close {
+    void operator()(tf_ternary *ternary) const { tf_ternary_close(ternary); }
+  };
+
+  const std::unique_ptr<tf_ternary, Close> ternary_;
   State state_ = State::kHeader;
   int8_t x_[TF_MAX_ROW_LENGTH + TF_TRITS_PER_WORD] = {};
+  uint8_t row_[(TF_MAX_ROW_LENGTH / TF_TRITS_PER_WORD + 1) * 8] = {};  // words of the open row so far
   uint32_t x_length_ = 0;
   uint32_t length_ = 0;
+  uint32_t words_ = 0;  // of a row
   uint32_t rows_ = 0;
   uint32_t position_ = 0;  // word of x or of the row
-  int32_t sum_ = 0;
   uint32_t lower_ = 0;
   bool half_ = false;
+  std::vector<int32_t> sums_;  // of the rows that end in the leap under way
 };
 
 class Attention : public Engine {
@@ -416,6 +511,50 @@ bool Fabric::finished(uint32_t *value) {
 }
 
 void Fabric::skip(uint64_t cycles) { state_->cycles += cycles; }
+
+namespace {
+
+// The most cycles that suit every engine.
+uint64_t common(const std::unique_ptr<Engine> (&engines)[kEngines], const Supply (&supplies)[kEngines], uint64_t most) {
+  for (bool agreed = false; !agreed;) {
+    agreed = true;
+    for (unsigned e = 0; e < kEngines; e++) {
+      if (!supplies[e].streaming) continue;
+      const uint64_t words = engines[e]->foresee(supplies[e], most);
+      agreed = agreed && words == most;
+      most = words;
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+// In one thread: a leap is tens of microseconds of work, and a second thread cost more than it took over.
+uint64_t Fabric::leap(const Supply (&supplies)[kEngines], uint64_t most, uint64_t (&written)[kEngines]) {
+  for (unsigned e = 0; e < kEngines; e++) {
+    written[e] = 0;
+    if (!supplies[e].streaming && !state_->engines[e]->output.empty()) return 0;
+  }
+  uint64_t cycles = common(state_->engines, supplies, most);
+  if (cycles < kLeastLeap) return 0;
+  uint64_t legal = cycles;
+  for (unsigned e = 0; e < kEngines; e++) {
+    if (supplies[e].streaming) legal = std::min(legal, state_->engines[e]->work_out(supplies[e], cycles));
+  }
+  cycles = common(state_->engines, supplies, legal);
+  if (cycles < kLeastLeap) return 0;
+  for (unsigned e = 0; e < kEngines; e++) {
+    Engine &engine = *state_->engines[e];
+    if (supplies[e].streaming) {
+      written[e] = engine.leap(supplies[e], cycles);
+    } else if (engine.inside) {
+      engine.counters.stall_in += static_cast<uint32_t>(cycles);
+    }
+  }
+  state_->cycles += cycles;
+  return cycles;
+}
 
 bool Fabric::waves(const char *path) { return path == nullptr; }
 

@@ -34,6 +34,7 @@ constexpr OptionName kOptionNames[] = {
     {"ddr_burst_gap_cycles", &tritforge_rtl_options::ddr_burst_gap_cycles},
     {"ddr_latency_cycles", &tritforge_rtl_options::ddr_latency_cycles},
     {"ddr_pair_bytes_per_kilocycle", &tritforge_rtl_options::ddr_pair_bytes_per_kilocycle},
+    {"single_steps", &tritforge_rtl_options::single_steps},
 };
 
 // TRITFORGE_RTL_OPTIONS: "name=value;name=value" over what the caller chose.

@@ -29,7 +29,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default) /* everything else in the libraries is hidden */
 
-#define TRITFORGE_RTL_INTERFACE 1 /* raised when a struct or a meaning below changes */
+#define TRITFORGE_RTL_INTERFACE 2 /* raised when a struct or a meaning below changes */
 
 typedef struct tritforge_rtl tritforge_rtl;
 
@@ -54,6 +54,9 @@ typedef struct tritforge_rtl_options {
     uint32_t ddr_latency_cycles;      /* from the start of a transfer or descriptor fetch to its first beat */
     uint32_t ddr_pair_bytes_per_kilocycle; /* HP0+HP1 together, and HP2+HP3 together; 0: no limit of their own */
     uint32_t ddr_port_of_engine[4];   /* HP port (0..3) of each engine's DMA, in the order of ENGINES */
+    /* libtritforge_model.so only: 1 evaluates every cycle by itself. Otherwise, with ddr 0, a matrix that streams is taken
+     * many cycles at once; whatever can be seen is the same, counters and cycles too, but clocked_cycles below. */
+    uint32_t single_steps;
 } tritforge_rtl_options;
 
 /* Cycles and beats of one channel since it was created; cleared by tritforge_rtl_clear_statistics. */
@@ -85,8 +88,8 @@ void tritforge_rtl_default_options(tritforge_rtl_options *options);
 
 /* A new board in reset, or NULL with the reason in error[0 .. error_bytes).
  * From the environment: TRITFORGE_RTL_OPTIONS ("name=value;…") overrides options of time (clock_khz, access_cycles,
- * poll_cycles, length_width, ddr, ddr_*), TRITFORGE_FAULT arms faults (see tritforge_rtl_fault), TRITFORGE_WAVES names a
- * VCD file (see tritforge_rtl_waves). What is not known there is refused with its reason. */
+ * poll_cycles, length_width, ddr, ddr_*, single_steps), TRITFORGE_FAULT arms faults (see tritforge_rtl_fault),
+ * TRITFORGE_WAVES names a VCD file (see tritforge_rtl_waves). What is not known there is refused with its reason. */
 tritforge_rtl *tritforge_rtl_create(const tritforge_rtl_options *options, char *error, size_t error_bytes);
 void tritforge_rtl_destroy(tritforge_rtl *pl);
 

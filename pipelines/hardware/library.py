@@ -20,7 +20,7 @@ from pipelines.golden import formats
 U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
 
-INTERFACE = 1
+INTERFACE = 2
 ERROR_TEXT_BYTES = 512
 
 # AXI DMA registers (PG021); S2MM at S2MM_BASE + the same offsets
@@ -54,6 +54,7 @@ class Options(ctypes.Structure):
         ("ddr_latency_cycles", ctypes.c_uint32),
         ("ddr_pair_bytes_per_kilocycle", ctypes.c_uint32),
         ("ddr_port_of_engine", ctypes.c_uint32 * 4),
+        ("single_steps", ctypes.c_uint32),
     ]
 
 

@@ -28,7 +28,15 @@ from pipelines.runtime.build import TARGETS
 ROOT = Path(__file__).resolve().parents[2]
 RTL = ROOT / "hw" / "rtl"
 SIM = ROOT / "hw" / "sim"
-FORMATS_HEADER = ROOT / "native" / "include" / "tf_formats.h"
+NATIVE = ROOT / "native"
+SHARED = tuple(
+    NATIVE / name
+    for name in (
+        "include/tf_formats.h", "include/tritforge.h", "src/image.h", "src/pool.c", "src/pool.h", "src/ternary.c",
+        "src/ternary.h",
+    )
+)  # fmt: skip
+"""Of the runtime: the formats, and the rows of the functional engines, with which they need not be written twice."""
 
 TOP = "tritforge_shell"
 RTL_LIBRARY = "libtritforge_rtl.so"
@@ -47,8 +55,10 @@ RTL_SOURCES = (
 """In the order in which tools read them: the package first."""
 
 VERILATOR_CPP = ("verilated.cpp", "verilated_threads.cpp")
-COMPILE_FLAGS = ("-std=c++20", "-fPIC", "-pthread", "-fvisibility=hidden", "-g0")
+COMPILE_FLAGS = ("-fPIC", "-pthread", "-fvisibility=hidden", "-g0")
 OUR_WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Werror")
+LANGUAGES = {".cpp": ("c++", "-std=c++20"), ".c": ("cc", "-std=gnu11")}
+"""Compiler and standard by the suffix of a unit's sources."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,10 @@ BOARD_UNIT = Unit(
     ("-O2", *OUR_WARNINGS),
 )
 RTL_UNIT = Unit("fabric_rtl", ("fabric_rtl.cpp",), ("-O2", *OUR_WARNINGS))
-MODEL_UNIT = Unit("fabric_model", ("fabric_model.cpp",), ("-O2", *OUR_WARNINGS))
+MODEL_UNITS = (
+    Unit("fabric_model", ("fabric_model.cpp",), ("-O2", *OUR_WARNINGS)),
+    Unit("ternary", ("pool.c", "ternary.c"), ("-O2", *OUR_WARNINGS)),
+)
 
 CLOCK_MHZ = 125
 LENGTH_WIDTH = 23
@@ -94,7 +107,7 @@ def source_files() -> list[Path]:
         RTL / "waivers.vlt",
         *sorted(SIM.glob("*.cpp")),
         *sorted(SIM.glob("*.h")),
-        FORMATS_HEADER,
+        *SHARED,
     ]
 
 
@@ -154,7 +167,7 @@ def _build_both(target: str, out: Path, *, content_id: int, deadline: Deadline, 
         _verilate(work, content_id=content_id, deadline=deadline, log=log)
         _copy_sim(work)
         verilated, includes = _verilated_units(work, deadline=deadline)
-        libraries = {RTL_LIBRARY: [*verilated, BOARD_UNIT, RTL_UNIT], MODEL_LIBRARY: [BOARD_UNIT, MODEL_UNIT]}
+        libraries = {RTL_LIBRARY: [*verilated, BOARD_UNIT, RTL_UNIT], MODEL_LIBRARY: [BOARD_UNIT, *MODEL_UNITS]}
         _compile(target, work, libraries, includes, out, deadline=deadline, log=log)
 
 
@@ -190,7 +203,7 @@ def build_model(target: str, library: Path, *, deadline: Deadline, log: Path) ->
     with tempfile.TemporaryDirectory(prefix="tritforge-model-") as scratch:
         work = Path(scratch)
         _copy_sim(work)
-        units = {library.name: [BOARD_UNIT, MODEL_UNIT]}
+        units = {library.name: [BOARD_UNIT, *MODEL_UNITS]}
         _compile(target, work, units, [], library.parent, deadline=deadline, log=log)
 
 
@@ -257,7 +270,7 @@ def _verilated_units(
 
 
 def _copy_sim(work: Path) -> None:
-    for source in (*SIM.glob("*.h"), *SIM.glob("*.cpp"), FORMATS_HEADER):
+    for source in (*SIM.glob("*.h"), *SIM.glob("*.cpp"), *SHARED):
         shutil.copyfile(source, work / source.name)
 
 
@@ -287,14 +300,20 @@ def _compile(
             hint=f"known are {', '.join(name for name in TARGETS if 'linux' in name)}",
         )
     compiler_version()
-    zig = [sys.executable, "-m", "ziglang", "c++", *TARGETS[target].zig, *COMPILE_FLAGS]
+    zig = [sys.executable, "-m", "ziglang"]
+    flags = [*TARGETS[target].zig, *COMPILE_FLAGS]
+    link = [*zig, "c++", *flags, "-shared", "-s"]
     env = {"ZIG_LOCAL_CACHE_DIR": str(work / "zig-cache")}
 
     def one(unit: Unit) -> None:
-        source = f"unit_{unit.name}.cpp"
+        suffix = Path(unit.sources[0]).suffix
+        source = f"unit_{unit.name}{suffix}"
         (work / source).write_text("".join(f'#include "{name}"\n' for name in unit.sources))
         run_tool(
-            [*zig, *unit.flags, *includes, "-I.", "-c", source, "-o", f"{unit.name}.o"],
+            [
+                *zig, LANGUAGES[suffix][0], *flags, LANGUAGES[suffix][1], *unit.flags, *includes, "-I.",
+                "-c", source, "-o", f"{unit.name}.o",
+            ],
             cwd=work, env=env, deadline=deadline, log=log,
         )  # fmt: skip
 
@@ -303,7 +322,7 @@ def _compile(
     out.mkdir(parents=True, exist_ok=True)
     for name, units in libraries.items():
         objects = [f"{unit.name}.o" for unit in units]
-        run_tool([*zig, "-shared", "-s", *objects, "-o", name], cwd=work, env=env, deadline=deadline, log=log)
+        run_tool([*link, *objects, "-o", name], cwd=work, env=env, deadline=deadline, log=log)
         if not (work / name).is_file():
             raise ToolFailed(f"no {name} came out of linking", log=log)
         shutil.copyfile(work / name, out / name)

@@ -198,13 +198,14 @@ def test_circuits_of_the_small_model(
     assert_same_bits(found, wanted)
 
 
+@pytest.mark.parametrize("kind", ["rtl", "model"])
 def test_circuits_inside_the_emulated_instruction_set(
-    shipped_image: Path, shipped_run: tuple[list[int], np.ndarray]
+    kind: str, shipped_image: Path, shipped_run: tuple[list[int], np.ndarray]
 ) -> None:
-    """What runs on the emulated board: the ARM runtime with the RTL compiled for ARM."""
+    """What runs on the emulated board: the ARM runtime with the RTL compiled for ARM; and the model's plain C there."""
     tokens, wanted = shipped_run
-    pl = pl_library("rtl", "armv7-linux")
-    assert_same_bits(run_logits("armv7-linux", "zig", shipped_image, tokens[:8], backend="rtl", pl=pl), wanted[:8])
+    pl = pl_library(kind, "armv7-linux")
+    assert_same_bits(run_logits("armv7-linux", "zig", shipped_image, tokens[:8], backend=kind, pl=pl), wanted[:8])
 
 
 def test_every_trace_point(host_library: Path, small_image: Path) -> None:
