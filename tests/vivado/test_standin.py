@@ -132,7 +132,7 @@ CASES: dict[str, tuple[dict[str, tuple[str, str]], tuple[str, ...], str]] = {
     "IP cache": ({"project.tcl": ("config_ip_cache -disable_cache", "")}, (), "cache of synthesised IP"),
     "WNS before open_run": ({"reports.tcl": ("open_run impl_1 -name impl_1", "")}, (), "No open design"),
     "implementation before synthesis": ({"build.tcl": ("    run_synthesis\n", "")}, (), "synth_1 has not completed"),
-    "status not waited for": ({"project.tcl": ("wait_on_run -timeout $minutes $name", "")}, (), "stopped at 5%"),
+    "status not waited for": ({"project.tcl": ("wait_on_run -timeout $minutes $name", "")}, (), "still running after .* at 5%"),
     "content id in one place only": ({"project.tcl": ("$tf(content_id) \\", "0x00000001 \\")}, (), "one and the same"),
     "shell port width": ({SHELL: ("input  wire [63:0] s_axis_mv1_tdata", "input  wire [31:0]  s_axis_mv1_tdata")}, (), "TDATA_NUM_BYTES"),
     "shell without tlast": ({SHELL: ("m_axis_at0_tlast", "m_axis_at0_tlst")}, (), "needs TLAST"),
