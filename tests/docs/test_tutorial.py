@@ -45,6 +45,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
 
 
 @pytest.mark.emulator
+@pytest.mark.campaign  # until it has been seen to pass as a whole: its night alone takes minutes
 def test_the_commands_do_what_they_say(copy: Copy) -> None:
     """``./inv`` itself has run already: it is what runs this test."""
     for block, shown in steps():
