@@ -66,6 +66,12 @@ class Copy:
         said, _ = process.communicate(timeout=LONGEST_S)
         return process.returncode, self.answer(), said
 
+    def typed(self, *arguments: str, status: int | None = 0) -> dict[str, Any]:
+        """The JSON of a task whose exit status must be ``status``, unless that is None."""
+        found, document, said = self.type_it(*arguments)
+        assert status is None or found == status, said
+        return document
+
 
 def warm() -> None:
     """Makes in this checkout what every copy needs, once: of processes that ask at the same time one builds.

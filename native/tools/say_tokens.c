@@ -5,8 +5,8 @@
  * done behind a stream from the work that the token waits for: `token_ended`, `stream_ended`, `stream_runs`. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "image_options.h"
 #include "runtime.h"
 
 static tf_circuits behind;
@@ -57,19 +57,8 @@ static void mark_streams(tf_runtime *runtime) {
 
 int main(int count, char **arguments) {
     if (count != 6) return 2;
-    char paths[3][4096];
-    static const char *const names[3] = {"params.tfp", "weights.tfs", "embedding.f16"};
-    for (int i = 0; i < 3; i++) snprintf(paths[i], sizeof paths[i], "%s/%s", arguments[1], names[i]);
-    tf_options options = {
-        .struct_bytes = sizeof options,
-        .api_version = TF_API_VERSION,
-        .params_path = paths[0],
-        .stream_path = paths[1],
-        .embedding_path = paths[2],
-        .backend = arguments[2],
-        .pl_library = strcmp(arguments[3], "-") ? arguments[3] : NULL,
-        .threads = (uint32_t)atoi(arguments[4]),
-    };
+    tf_options options = image_options(arguments[1], arguments[2], arguments[3]);
+    options.threads = (uint32_t)atoi(arguments[4]);
     tf_runtime *runtime;
     const float *logits;
     tf_status status = tf_open(&options, &runtime);

@@ -22,8 +22,8 @@ from pipelines.boards.zynq.machine import ZynqEmulator, hardware
 from pipelines.config.settings import ROOT
 from pipelines.golden import formats
 from pipelines.hardware import fabric
-from tests.boards.checkout import Checkout
 from tests.boards.conftest import Built
+from tests.checkout import Copy
 
 RAM_BYTES = 64 << 20
 STREAMS_AT = 0x10_0000
@@ -196,7 +196,7 @@ NAME = "emu-zynq1"
 @pytest.mark.campaign
 def test_the_whole_machine_deploys_writes_and_verifies(tmp_path: Path) -> None:
     """Bitstream through fpga_manager, buffers at physical addresses, registers through /dev/mem, jobs through sudo."""
-    checkout = Checkout(tmp_path / "checkout")
+    checkout = Copy.make(tmp_path / "checkout")
     try:
         release = checkout.typed("deploy", f"--board={NAME}")["release"]
         again = checkout.typed("deploy", f"--board={NAME}")

@@ -20,8 +20,8 @@ from pipelines.boards.release import LocalRelease
 from pipelines.config.board import Board
 from pipelines.config.settings import ROOT
 from tests.boards.bench import BenchBoard, plain_files
-from tests.boards.checkout import Checkout
 from tests.boards.farm import Farm
+from tests.checkout import Copy
 
 BENCH = "bench"
 
@@ -202,7 +202,7 @@ def test_a_proxy_is_not_supported() -> None:
 @pytest.mark.campaign
 def test_an_emulated_board_of_a_farm_is_deployed_to_and_writes(tmp_path: Path) -> None:
     """``emu1`` as a farm has it: exported, and named by its place in another board's YAML."""
-    checkout = Checkout(tmp_path / "checkout")
+    checkout = Copy.make(tmp_path / "checkout")
     farms: list[Farm] = []
     try:
         started = checkout.typed("boards", "--start=emu1")

@@ -78,6 +78,7 @@ def runtime_library(target: str, compiler: runtime_build.Compiler) -> Path:
 
 def test_program(name: str, target: str, compiler: runtime_build.Compiler, sources: list[Path], *flags: str) -> Path:
     """A program of this folder's C files for a machine."""
+    headers = Path(__file__).parent.glob("*.h")
 
     def make(folder: Path) -> None:
         runtime_build.compile_c(
@@ -85,7 +86,7 @@ def test_program(name: str, target: str, compiler: runtime_build.Compiler, sourc
             compiler=compiler, flags=flags,
         )  # fmt: skip
 
-    return kept(f"{name}-{target}-{compiler}", [*native_sources(), *sources], make) / name
+    return kept(f"{name}-{target}-{compiler}", [*native_sources(), *headers, *sources], make) / name
 
 
 test_program.__test__ = False  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tritforge.h"
+#include "../../native/tools/image_options.h"
 
 static atomic_int counting, calls;
 
@@ -31,19 +31,8 @@ static int taken(void) {
 
 int main(int count, char **arguments) {
     if (count != 4) return 2;
-    char paths[3][4096];
-    static const char *const names[3] = {"params.tfp", "weights.tfs", "embedding.f16"};
-    for (int i = 0; i < 3; i++) snprintf(paths[i], sizeof paths[i], "%s/%s", arguments[1], names[i]);
-    tf_options options = {
-        .struct_bytes = sizeof options,
-        .api_version = TF_API_VERSION,
-        .params_path = paths[0],
-        .stream_path = paths[1],
-        .embedding_path = paths[2],
-        .backend = arguments[2],
-        .pl_library = arguments[3],
-        .threads = 2,
-    };
+    tf_options options = image_options(arguments[1], arguments[2], arguments[3]);
+    options.threads = 2;
     tf_runtime *runtime;
     if (tf_open(&options, &runtime) != TF_OK) {
         fprintf(stderr, "%s\n", tf_last_error());

@@ -3,31 +3,15 @@
  *   logits LIBRARY FOLDER BACKEND PL_LIBRARY THREADS FLUSH PLAIN SIMPLE TOKEN...
  *
  * PL_LIBRARY is "-" for backend host. Statuses: 0, or 10 + tf_status with the text on stderr. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "tritforge.h"
-
-static void *library;
-
-static void *find(const char *name) {
-    void *function = dlsym(library, name);
-    if (!function) {
-        fprintf(stderr, "no %s: %s\n", name, dlerror());
-        exit(2);
-    }
-    return function;
-}
+#include "../../native/tools/image_options.h"
+#include "loaded.h"
 
 int main(int count, char **arguments) {
     if (count < 10) return 2;
-    library = dlopen(arguments[1], RTLD_NOW);
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        return 2;
-    }
+    load(arguments[1]);
     tf_status (*open_runtime)(const tf_options *, tf_runtime **);
     tf_status (*forward)(tf_runtime *, uint32_t, const float **);
     void (*get_shape)(const tf_runtime *, tf_shape *);
@@ -43,21 +27,10 @@ int main(int count, char **arguments) {
     *(void **)&complaint = find("tf_complaint");
     *(void **)&flush = find("tf_flush_to_zero");
 
-    char paths[3][4096];
-    static const char *const names[3] = {"params.tfp", "weights.tfs", "embedding.f16"};
-    for (int i = 0; i < 3; i++) snprintf(paths[i], sizeof paths[i], "%s/%s", arguments[2], names[i]);
-    tf_options options = {
-        .struct_bytes = sizeof options,
-        .api_version = TF_API_VERSION,
-        .params_path = paths[0],
-        .stream_path = paths[1],
-        .embedding_path = paths[2],
-        .backend = arguments[3],
-        .pl_library = strcmp(arguments[4], "-") ? arguments[4] : NULL,
-        .threads = (uint32_t)atoi(arguments[5]),
-        .plain = (uint32_t)atoi(arguments[7]),
-        .simple_dma = (uint32_t)atoi(arguments[8]),
-    };
+    tf_options options = image_options(arguments[2], arguments[3], arguments[4]);
+    options.threads = (uint32_t)atoi(arguments[5]);
+    options.plain = (uint32_t)atoi(arguments[7]);
+    options.simple_dma = (uint32_t)atoi(arguments[8]);
     flush(atoi(arguments[6]));
     tf_runtime *runtime;
     tf_shape shape;

@@ -3,32 +3,17 @@
  *   text LIBRARY FOLDER COUNT SEED TEMPERATURE TOP_K TOP_P_65536 REPETITION_PENALTY TOKEN...
  *
  * Statuses: 0, or 10 + tf_status with the text on stderr. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tritforge.h"
+#include "../../native/tools/image_options.h"
+#include "loaded.h"
 
 enum { MOST = 4096 };
 
-static void *library;
-
-static void *find(const char *name) {
-    void *function = dlsym(library, name);
-    if (!function) {
-        fprintf(stderr, "no %s: %s\n", name, dlerror());
-        exit(2);
-    }
-    return function;
-}
-
 int main(int count, char **arguments) {
     if (count < 10) return 2;
-    library = dlopen(arguments[1], RTLD_NOW);
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        return 2;
-    }
+    load(arguments[1]);
     tf_status (*open_runtime)(const tf_options *, tf_runtime **);
     tf_status (*forward)(tf_runtime *, uint32_t, const float **);
     tf_status (*sample)(tf_runtime *, const float *, const uint32_t *, size_t, const tf_sampling *, uint64_t *,
@@ -41,18 +26,8 @@ int main(int count, char **arguments) {
     *(void **)&close_runtime = find("tf_close");
     *(void **)&last_error = find("tf_last_error");
 
-    char paths[3][4096];
-    static const char *const names[3] = {"params.tfp", "weights.tfs", "embedding.f16"};
-    for (int i = 0; i < 3; i++) snprintf(paths[i], sizeof paths[i], "%s/%s", arguments[2], names[i]);
-    tf_options options = {
-        .struct_bytes = sizeof options,
-        .api_version = TF_API_VERSION,
-        .params_path = paths[0],
-        .stream_path = paths[1],
-        .embedding_path = paths[2],
-        .backend = "host",
-        .threads = 1,
-    };
+    tf_options options = image_options(arguments[2], "host", "-");
+    options.threads = 1;
     int wanted = atoi(arguments[3]);
     uint64_t state = strtoull(arguments[4], NULL, 10);
     tf_sampling sampling = {
