@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -260,22 +261,19 @@ def show(result: dict[str, Any]) -> None:
             f"{row['t']:>5} {row['matrices']:>9.1f} {row['attention']:>9.1f} {row['cpu']:>7.1f} {row['total']:>8.1f}"
             f" {row['total_with_hand_over']:>10.1f} {total:>9.1f}"
         )
-    model = result["time_model"]
-    print("\nThe time model, given the reference's parameters [model]")
-    print("  " + ", ".join(f"{name} {value:,.5g}" for name, value in model["parameters"].items()))
-    for row in model["rows"]:
-        print(
-            f"  T = {row['t']:>3}: {row['total']:>6.1f} ms, reference {row['reference_total']:>6.1f} ms,"
-            f" error {row['error_percent']:+.2f} %"
-        )
-    own = result["own_model"]
-    print("\nThe time model, given this project's own parameters [model]")
-    print("  " + ", ".join(f"{name} {value:,.5g}" for name, value in own["parameters"].items()))
-    for row in own["rows"]:
-        print(
-            f"  T = {row['t']:>3}: {row['total']:>6.1f} ms, RTL cycles + CPU {row['counted_total']:>6.1f} ms,"
-            f" error {row['error_percent']:+.2f} %"
-        )
+    _show_time_model("the reference's parameters", result["time_model"], "reference", "reference_total")
+    _show_time_model("this project's own parameters", result["own_model"], "RTL cycles + CPU", "counted_total")
     print("\nBudget at T = 512")
     for step in result["waterfall"]:
         print(f"  {step['name']:<22} {step['ms']:>7.2f} ms [{step['evidence']}]")
+
+
+def _show_time_model(given: str, model: Mapping[str, Any], beside: str, total: str) -> None:
+    """A model of time with its parameters, and each total beside the one that it is measured by."""
+    print(f"\nThe time model, given {given} [model]")
+    print("  " + ", ".join(f"{name} {value:,.5g}" for name, value in model["parameters"].items()))
+    for row in model["rows"]:
+        print(
+            f"  T = {row['t']:>3}: {row['total']:>6.1f} ms, {beside} {row[total]:>6.1f} ms,"
+            f" error {row['error_percent']:+.2f} %"
+        )

@@ -385,7 +385,7 @@ def fetch(
         return kept
     try:
         import huggingface_hub
-        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # its stubs do not list it
     except ImportError as error:
         raise ToolMissing(
             f"{repository}: huggingface_hub, which fetches it, is not installed",

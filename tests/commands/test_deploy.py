@@ -16,7 +16,7 @@ WARNING = "rounded to ternary its perplexity is 146.32, against 33.56 without ro
 
 
 def outcome(measured: dict[str, Any]) -> Outcome:
-    return Outcome("a stage", artefact=SimpleNamespace(record={"measured": measured}))  # type: ignore[arg-type]
+    return Outcome("a stage", artefact=SimpleNamespace(record={"measured": measured}))  # type: ignore[arg-type]  # all that is read of it
 
 
 def test_the_warning_is_that_of_the_weights() -> None:
