@@ -113,7 +113,7 @@ def generate(options):
         for token in said:
             logits = runtime.forward(token)
         prefill_s = time.monotonic() - started
-        stream = TextStream(tokenizer)
+        stream = TextStream(tokenizer, said)
         started = time.monotonic()
         while len(said) - prompt_tokens < options["tokens"]:
             token = runtime.sample(logits, sampler, said)
@@ -143,12 +143,15 @@ def generate(options):
 
 
 class TextStream:
-    """Token ids to text, where a character may take several tokens."""
+    """Token ids behind a prompt to text, where a character may take several tokens.
 
-    def __init__(self, tokenizer):
+    All ids are decoded at once: a tokenizer like Llama's drops the space in front of what it takes for a text's start.
+    """
+
+    def __init__(self, tokenizer, prompt):
         self.tokenizer = tokenizer
-        self.ids = []
-        self.shown = ""
+        self.ids = list(prompt)
+        self.shown = tokenizer.decode(self.ids)
 
     def add(self, token):
         self.ids.append(token)
