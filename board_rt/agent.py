@@ -250,7 +250,10 @@ class Session:
         self.need_lease()
         self.releases.install(release)
         previous = self.releases.activate(release)
-        gone, freed = self.releases.prune(keep)
+        try:
+            gone, freed = self.releases.prune(keep)
+        except OSError:  # the release is current: what could not be removed now, the next deploy removes
+            gone, freed = [], 0
         return {"previous": previous, "removed": gone, "freed_bytes": freed}
 
     def do_before(self, number):

@@ -71,7 +71,7 @@ class Objects:
             os.unlink(path)
 
     def receive(self, digest, total, offset, chunks):
-        """Appends ``chunks`` (an iterable of bytes, ``total - offset`` in all) and checks the whole.
+        """Appends ``chunks`` (an iterable of bytes, ``total - offset`` in all) and checks the whole; 0 begins anew.
 
         Not synced to the card here, once for all files is enough (``settle``): what a power cut leaves of them is not
         in ``checked.json`` and is read and, if need be, sent again.
@@ -82,11 +82,11 @@ class Objects:
         part = self.part(digest)
         try:
             have = os.path.getsize(part) if os.path.exists(part) else 0
-            if offset != have:
+            if offset not in (0, have):
                 raise Fault("TransferError", "the upload is at byte {}, not {}".format(have, offset))
             running = hashlib.sha256()
-            with open(part, "ab", buffering=0) as stream:
-                if have:
+            with open(part, "ab" if offset else "wb", buffering=0) as stream:
+                if offset:
                     with open(part, "rb") as begun:
                         while True:
                             block = begun.read(1 << 20)

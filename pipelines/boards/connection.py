@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import shlex
 import socket
 from collections.abc import Iterator, Sequence
@@ -51,7 +53,9 @@ class Connection:
         key = address.host_key or known_key(known_hosts, address)
         if key is not None:
             name, data = key.split()[:2]
-            client.get_host_keys().add(host_label(address), name, paramiko.PKey.from_type_string(name, _decoded(data)))
+            client.get_host_keys().add(
+                host_label(address), name, paramiko.PKey.from_type_string(name, base64.b64decode(data))
+            )
         where = f"{address.board} ({address.host}:{address.port})"
         try:
             self.fabric.open()
@@ -64,8 +68,12 @@ class Connection:
             raise HostKeyChanged(
                 f"the host key of {where} is not the pinned one: it shows {error.key.get_name()} "
                 f"{error.key.get_base64()}",
-                hint="somebody else answers there, or the card was made anew; if so, pin the new key in the board's "
-                f"YAML, or: invoke boards --accept {address.board}",
+                hint="somebody else answers there, or the card was made anew; if so: "
+                + (
+                    f"change host_key in config/boards/{address.board}.yaml"
+                    if address.host_key
+                    else f"invoke boards --accept {address.board}"
+                ),
             ) from None
         except paramiko.AuthenticationException:
             raise BoardOffline(
@@ -136,6 +144,12 @@ def shown_key(address: Address, deadline: Deadline) -> str:
                 transport.close()
 
 
+def fingerprint(key: str) -> str:
+    """``SHA256:…`` of "ssh-ed25519 AAAA…", as ssh-keygen -l prints it: what a person can compare."""
+    digest = hashlib.sha256(base64.b64decode(key.split()[1])).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
 def accept_key(known_hosts: Path, address: Address, key: str) -> None:
     """Files ``key`` as this board's, in place of an earlier one."""
     with held(known_hosts.with_suffix(".lock"), "accept a host key", deadline=Deadline.after(10)):
@@ -164,12 +178,6 @@ class _Unknown(Exception):
 class _Refuse(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # paramiko has no types
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         raise _Unknown(f"{key.get_name()} {key.get_base64()}")
-
-
-def _decoded(data: str) -> bytes:
-    import base64
-
-    return base64.b64decode(data)
 
 
 def _drained(channel: paramiko.Channel) -> bytes:

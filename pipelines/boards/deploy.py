@@ -106,7 +106,8 @@ def deploy(
             on_phase("missing")
             files = {part.sha256: part for part in release.parts}
             found = session.request("missing", {"digests": sorted(files)}, deadline=deadline)
-            missing: dict[str, int] = found["missing"]
+            # More than the whole file is no beginning of it.
+            missing = {digest: have if have <= files[digest].bytes else 0 for digest, have in found["missing"].items()}
             to_send = sum(files[digest].bytes - have for digest, have in missing.items())
             preflight.refuse([preflight.disk_check(found, to_send)], board.name)
             on_phase("upload")

@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import TritforgeError, UsageError
 from pipelines.boards.access import emulator_of, place_of
-from pipelines.boards.connection import accept_key, shown_key
+from pipelines.boards.connection import accept_key, fingerprint, shown_key
 from pipelines.boards.site import Site
 from pipelines.commands.context import Context
 
@@ -75,15 +75,19 @@ def _accept(context: Context, site: Site, name: str, host_key: str) -> dict[str,
     board = context.settings.board(name)
     if board.emulator is not None:
         raise UsageError(f"{name} is emulated: its key is known from when it was made")
+    if (board.ssh or board.labgrid).host_key:  # type: ignore[union-attr]  # the configuration gives exactly one way in
+        raise UsageError(
+            f"the key of {name} is pinned in its YAML", hint=f"change host_key in config/boards/{name}.yaml"
+        )
     with contextlib.ExitStack() as stack:
         address = stack.enter_context(site.address(board))
         shown = shown_key(address, Deadline.after(ACCEPT_S))
     if not host_key:
-        return {"board": name, "shown": shown, "accepted": False}
+        return {"board": name, "shown": shown, "fingerprint": fingerprint(shown), "accepted": False}
     if host_key not in ("yes", shown):
         raise UsageError(f"{name} shows another key: {shown}")
     accept_key(site.known_hosts, address, shown)
-    return {"board": name, "shown": shown, "accepted": True}
+    return {"board": name, "shown": shown, "fingerprint": fingerprint(shown), "accepted": True}
 
 
 def plan(context: Context, **_: Any) -> dict[str, Any]:
@@ -93,6 +97,7 @@ def plan(context: Context, **_: Any) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> None:
     if "shown" in result:
         print(f"{result['board']} shows: {result['shown']}")
+        print(f"fingerprint: {result['fingerprint']}")
         if not result["accepted"]:
             print(f"if that is its key: invoke boards --accept {result['board']} --host-key '{result['shown']}'")
         return

@@ -71,6 +71,10 @@ def run(
 def _check(prompt: str, tokens: int, temperature: float, top_k: int, top_p: float, repetition_penalty: float) -> None:
     if not prompt:
         raise UsageError("a prompt is needed", hint='invoke generate --prompt "Once upon a time"')
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the prompt is not UTF-8", hint="is the terminal's encoding UTF-8?") from None
     for name, good, allowed in (
         ("tokens", tokens >= 1, "1 or more"),
         ("temperature", temperature == 0 or 0.001 <= temperature <= 1000, "0 (greedy) or 0.001 to 1000"),

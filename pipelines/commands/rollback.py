@@ -30,4 +30,5 @@ def plan(context: Context, board: str = "") -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    print(f"{result['board']}: release {result['release'][:16]} is current again, {result['previous'][:16]} is not")
+    before = f", {result['previous'][:16]} is not" if result["previous"] else ""
+    print(f"{result['board']}: release {result['release'][:16]} is current again{before}")

@@ -24,6 +24,7 @@ from pipelines.boards.site import CONNECT_S, Site
 from pipelines.boards.verify import Other
 from pipelines.commands import builds
 from pipelines.commands.context import Context
+from pipelines.config.board import Board
 from pipelines.config.model import ModelConfig
 from pipelines.engine.store import Artefact
 from pipelines.model import convert
@@ -47,6 +48,9 @@ def run(
         if name not in AGAINST and not name.startswith("board:"):
             raise UsageError(f"--against {name}: known are {', '.join(AGAINST)} and board:NAME")
     configured = context.settings.board(board or None)
+    further = [context.settings.board(name.removeprefix("board:")) for name in chosen if name.startswith("board:")]
+    if configured in further:
+        raise UsageError(f"--against board:{configured.name} is the board itself", hint="name another board")
     choice = context.settings.choose(configured.name, model or None)
     made, outcomes = builds.made_release(context, configured.name, model)
     artefacts = {outcome.name.split("-")[0]: outcome.artefact for outcome in outcomes if outcome.artefact is not None}
@@ -59,9 +63,7 @@ def run(
     named = [name for name in ("host", *chosen) if name != "numpy" and not name.startswith("board:")]
     others = [_other(context, name, tests, release, artefacts) for name in dict.fromkeys(named)]
     with contextlib.ExitStack() as stack:
-        for name in chosen:
-            if name.startswith("board:"):
-                others.append(_other_board(context, site, name.removeprefix("board:"), model, tests))
+        others += [_other_board(context, site, other, model, tests) for other in further]
         address = stack.enter_context(site.address(configured))
         deploy(configured, address, release, site.known_hosts, on_phase=lambda phase: None)
         deadline = Deadline.after(CONNECT_S)
@@ -130,10 +132,9 @@ def _other(
     return Other(Machine(f"{name} under qemu-user (host)", name, toolchain), run_qemu)
 
 
-def _other_board(context: Context, site: Site, name: str, model: str, tests: Battery) -> Other:
+def _other_board(context: Context, site: Site, board: Board, model: str, tests: Battery) -> Other:
     """Another board as the third machine: brought to its own release of the same model first."""
-    board = context.settings.board(name)
-    made, _ = builds.made_release(context, name, model)
+    made, _ = builds.made_release(context, board.name, model)
     release = LocalRelease.read(made.artefact.folder)
 
     def run_board(tokens: list[list[int]]) -> Answers:
@@ -142,7 +143,7 @@ def _other_board(context: Context, site: Site, name: str, model: str, tests: Bat
         with site.session(board, what="verify") as session:
             return boards_verify.board_runner(session, board, tests)({})
 
-    return Other(Machine(f"board {name}", board.kind, "zig"), run_board)
+    return Other(Machine(f"board {board.name}", board.kind, "zig"), run_board)
 
 
 def plan(context: Context, board: str = "", model: str = "", **_: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 from pipelines.base import errors
 from pipelines.base.deadline import Deadline
 from pipelines.boards import push
-from pipelines.boards.connection import Connection, accept_key
+from pipelines.boards.connection import Connection, accept_key, fingerprint
 from pipelines.boards.deploy import PHASES, Deployed, deploy, many
 from pipelines.boards.release import LocalRelease
 from pipelines.boards.session import exclusive
@@ -82,6 +82,15 @@ def test_keeps_n_and_their_objects_only(bench: BenchBoard, tmp_path: Path) -> No
     assert {entry.name for entry in (bench.root / "objects").iterdir()} == wanted
 
 
+def test_what_cannot_be_removed_fails_no_deploy(bench: BenchBoard, two_releases: Releases) -> None:
+    """The switch comes before the clearing: a deploy that has made its release current must not say that it failed."""
+    old, new = two_releases
+    put(bench, old)
+    (bench.root / "objects" / "a folder").mkdir()
+    assert put(bench, new, board=bench.board(keep_releases=1)).release == new.id
+    works(bench, new)
+
+
 def test_rollback(bench: BenchBoard, two_releases: Releases) -> None:
     old, new = two_releases
     put(bench, old)
@@ -137,6 +146,16 @@ def test_connection_cut_in_the_middle_of_a_file_goes_on_there(
     whole = sum(part.bytes for part in new.parts if part.sha256 not in known)
     # A chunk may have been on its way; what had arrived is not sent again.
     assert done.bytes_sent <= whole - max(0, after - 2 * (1 << 18))
+    works(bench, new)
+
+
+def test_more_than_a_file_in_staging_is_begun_anew(bench: BenchBoard, two_releases: Releases) -> None:
+    """What no upload of ours leaves, such as a file system that was repaired, must not stop every later deploy."""
+    old, new = two_releases
+    put(bench, old)
+    part = new.parts[0]
+    (bench.root / "staging" / f"{part.sha256}.part").write_bytes(bytes(part.bytes + 1))
+    put(bench, new)
     works(bench, new)
 
 
@@ -386,6 +405,12 @@ def test_host_key_changed(bench: BenchBoard, two_releases: Releases) -> None:
         put(bench, new, address=bench.address(host_key=other))
     assert caught.value.status == 4
     works(bench, old)
+
+
+def test_a_fingerprint_is_what_ssh_keygen_prints(bench: BenchBoard) -> None:
+    file = bench.folder / "host_key.pub"
+    shown = subprocess.run(["ssh-keygen", "-lf", file], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert shown.split()[1] == fingerprint(file.read_text())
 
 
 def test_unknown_host_key_is_accepted_once_and_explicitly(bench: BenchBoard, two_releases: Releases) -> None:

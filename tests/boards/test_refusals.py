@@ -1,0 +1,39 @@
+"""What the tasks of boards refuse before anything is built or any board is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.base.errors import ConfigError, UsageError
+from pipelines.commands import boards, generate, rollback, verify
+from pipelines.commands.context import Context
+
+
+def test_a_board_is_no_third_machine_to_itself() -> None:
+    """It would wait for the lease that this very task holds."""
+    with pytest.raises(UsageError, match="the board itself"):
+        verify.run(Context(), board="emu1", against="armv7,board:emu1")
+
+
+def test_an_unknown_third_machine_is_named_at_once() -> None:
+    with pytest.raises(UsageError, match="aarch65"):
+        verify.run(Context(), against="aarch65")
+    with pytest.raises(ConfigError, match="nowhere"):
+        verify.run(Context(), against="board:nowhere")
+
+
+def test_a_prompt_that_is_no_text() -> None:
+    with pytest.raises(UsageError, match="not UTF-8"):
+        generate.run(Context(), prompt="caf\udce9")  # as Python takes a byte of another encoding from its arguments
+
+
+def test_a_key_that_the_configuration_pins_is_not_accepted_beside_it() -> None:
+    pinned = Context(overrides=["boards.zynq1.ssh.host_key=ssh-ed25519 AAAA"])
+    with pytest.raises(UsageError, match="pinned"):
+        boards.run(pinned, accept="zynq1")
+
+
+def test_a_rollback_from_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A link that leads nowhere counts as no release; going back from it works, and is said."""
+    rollback.show({"board": "emu1", "release": "ab" * 32, "previous": None})
+    assert capsys.readouterr().out == "emu1: release abababababababab is current again\n"
