@@ -56,6 +56,14 @@ def image_version():
     return ""
 
 
+DRIVERS = {
+    "fpga_manager": "/sys/class/fpga_manager/fpga0",  # loads a bitstream
+    "zocl": "/dev/dri/renderD128",  # contiguous memory
+    "devmem": "/dev/mem",  # registers
+}
+"""What a board with a fabric needs of its kernel, by where it shows."""
+
+
 def package(name):
     """The newest ``name`` that is installed, as a path of the file system, or an empty text. Nothing is imported."""
     import glob
@@ -95,7 +103,7 @@ def gather(root):
         "image": image_version(),
         "pynq": pynq_version(),
         "xrt": xrt(),
-        "fpga_manager": os.path.isdir(SYSTEM + "/sys/class/fpga_manager/fpga0"),
+        "drivers": {name: os.path.exists(SYSTEM + path) for name, path in DRIVERS.items()},
         "tokenizers": bool(package("tokenizers")),
         "disk_free_bytes": disk.f_bavail * disk.f_frsize,
         "memory_kib": memory.get("MemTotal", 0),

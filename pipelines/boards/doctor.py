@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import shutil
 import sys
@@ -16,6 +17,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import TritforgeError
 from pipelines.boards import preflight
 from pipelines.boards.deploy import needs_root
+from pipelines.boards.emulator import free_port
 from pipelines.boards.preflight import Check
 from pipelines.boards.session import Session
 from pipelines.config.board import Board
@@ -50,7 +52,9 @@ def host_checks(board: Board, design: BitstreamDesign, state: Path) -> list[Chec
         Check(
             "host python", "passed" if sys.version_info[:2] >= (3, 11) else "failed", platform.python_version(),
             "3.11 or newer", "use ./inv, which prepares it",
-        )
+        ),
+        Check("host kernel", "passed", f"{platform.system()} {platform.release()} on {platform.machine()}", "any"),
+        preflight.load_check({"load_1min": os.getloadavg()[0], "cpus": os.cpu_count() or 1}, "host load"),
     ]  # fmt: skip
     for name in HOST_PACKAGES:
         try:
@@ -60,6 +64,8 @@ def host_checks(board: Board, design: BitstreamDesign, state: Path) -> list[Chec
             checks.append(Check(f"host package {name}", "failed", "not installed", "installed", "./inv installs it"))
     for name, (arguments, purpose) in {**HOST_TOOLS, **(EMULATED_TOOLS if board.emulated else {})}.items():
         checks.append(_tool(name, arguments, purpose))
+    if board.emulator is not None:
+        checks.append(_port())
     if not board.emulated:
         checks.append(vivado_check(design))
     state.mkdir(parents=True, exist_ok=True)
@@ -71,6 +77,14 @@ def host_checks(board: Board, design: BitstreamDesign, state: Path) -> list[Chec
         )
     )  # fmt: skip
     return checks
+
+
+def _port() -> Check:
+    try:
+        found = f"{free_port()} is free"
+    except OSError as error:
+        return Check("host port", "failed", str(error), "a free port on 127.0.0.1", "end what listens on them all")
+    return Check("host port", "passed", found, "a free port on 127.0.0.1")
 
 
 def _tool(name: str, arguments: list[str] | None, purpose: str) -> Check:

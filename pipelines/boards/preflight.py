@@ -70,9 +70,10 @@ def system_checks(board: Board, facts: Mapping[str, Any]) -> list[Check]:
         checks.append(_check("xrt", bool(facts["xrt"]), facts["xrt"] or "XILINX_XRT is not set",
                              board.image.xrt if board.image else "set",
                              "without it pynq finds no device; set XILINX_XRT in /etc/environment"))  # fmt: skip
-    if board.pl == "fpga-manager":
-        checks.append(_check("fpga_manager", bool(facts["fpga_manager"]), facts["fpga_manager"], True,
-                             "the kernel needs CONFIG_FPGA_MGR_ZYNQ_FPGA"))  # fmt: skip
+    if board.pl != "rtl-library" and not board.stand_in:
+        missing = [name for name, there in facts["drivers"].items() if not there]
+        checks.append(_check("drivers", not missing, f"{', '.join(missing)} missing" if missing else "all",
+                             ", ".join(facts["drivers"]), "use the image that docs/sd-card.md names"))  # fmt: skip
     return checks
 
 
@@ -90,12 +91,13 @@ def _image(board: Board, facts: Mapping[str, Any]) -> tuple[bool, str, str, str]
 def memory_checks(board: Board, facts: Mapping[str, Any], contiguous_bytes: int) -> list[Check]:
     """The contiguous memory that the circuits read. ``contiguous_bytes`` is the manifest's need, 0 if not known."""
     need_kib = -(-contiguous_bytes // 1024)
-    hint = f"set cma={board.cma_mib}M on the kernel's command line (docs/sd-card.md) and restart the board"
+    wanted_mib = max(-(-need_kib // 1024), board.cma_mib)
+    hint = f"set cma={wanted_mib}M on the kernel's command line (docs/sd-card.md) and restart the board"
     return [
         _check(
-            "cma", facts["cma_total_kib"] >= max(need_kib, board.cma_mib * 1024),
+            "cma", facts["cma_total_kib"] >= wanted_mib * 1024,
             f"{facts['cma_total_kib'] // 1024} MiB (cma={facts['cma_argument'] or 'not given'})",
-            f"{board.cma_mib} MiB", hint,
+            f"{wanted_mib} MiB", hint,
         ),
         _check(
             "cma free", facts["cma_free_kib"] >= need_kib, f"{facts['cma_free_kib'] / 1024:.1f} MiB",
@@ -114,13 +116,13 @@ def disk_check(facts: Mapping[str, Any], needed_bytes: int) -> Check:
     )  # fmt: skip
 
 
-def load_check(facts: Mapping[str, Any]) -> Check:
+def load_check(facts: Mapping[str, Any], name: str = "load") -> Check:
     """Work besides ours: it changes no result, but every figure."""
     limit = HIGH_LOAD_PER_CPU * max(1, int(facts["cpus"]))
     busy = float(facts["load_1min"]) > limit
     return Check(
-        "load", "warning" if busy else "passed", f"{facts['load_1min']:.2f}", f"at most {limit:.1f}",
-        "something else runs on the board; figures of time will be wrong",
+        name, "warning" if busy else "passed", f"{facts['load_1min']:.2f}", f"at most {limit:.1f}",
+        "something else runs there; figures of time will be wrong",
     )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ def run(context: Context, board: str = "") -> dict[str, Any]:
         failed_host.append(checks[-1])
     try:
         with site.session(chosen, start=False) as session:
-            checks.append(Check("board", "passed", f"{chosen.name} answers", "answers"))
+            at = session.connection.address
+            checks.append(Check("board", "passed", f"{chosen.name} answers on {at.host}:{at.port}", "answers"))
             checks += board_checks(session, chosen)
     except BoardOffline as error:
         state = "skipped" if chosen.emulated else "failed"

@@ -48,7 +48,6 @@ class Image(Strict):
     """The system on the card of a real board."""
 
     versions: list[str]  # of PYNQ, as in /etc/environment or pynq.__version__
-    glibc: Annotated[str, Field(pattern=r"^2\.\d+$")] = "2.35"
     xrt: PathText = "/usr"  # XILINX_XRT, without which pynq finds no device
 
 
