@@ -54,23 +54,29 @@ class Document:
     def override(self, path: KeyPath, value: Any, where: Position) -> None:
         """Sets one value as if it stood in the file; its position becomes the flag or variable it came from."""
         holder: Any = self.values
-        for i, step in enumerate(path[:-1]):
+        place: KeyPath = ()
+        for i, step in enumerate(path):
+            last = i == len(path) - 1
             if isinstance(holder, dict):
-                holder = holder.setdefault(str(step), {})
-                self.value_at.setdefault(path[: i + 1], where)
+                place = (*place, str(step))
+                if last:
+                    holder[str(step)] = value
+                elif str(step) not in holder:
+                    holder[str(step)] = {}
+                    self.value_at[place] = where
+                holder = holder[str(step)]
             elif isinstance(holder, list) and str(step).isdecimal() and int(step) < len(holder):
+                place = (*place, int(step))
+                if last:
+                    holder[int(step)] = value
                 holder = holder[int(step)]
             else:
                 raise ConfigError(f"{where}: '{'.'.join(map(str, path[:i]))}' has nothing inside that could be set")
-        last = path[-1]
-        if isinstance(holder, dict):
-            holder[str(last)] = value
-        elif isinstance(holder, list) and str(last).isdecimal() and int(last) < len(holder):
-            holder[int(last)] = value
-        else:
-            raise ConfigError(f"{where}: '{'.'.join(map(str, path[:-1]))}' has nothing inside that could be set")
-        self.value_at[path] = where
-        self.key_at[path] = where
+        # What stood inside of the old value stands nowhere any more.
+        for positions in (self.value_at, self.key_at):
+            for inner in [known for known in positions if known[: len(place)] == place]:
+                del positions[inner]
+        self.value_at[place] = self.key_at[place] = where
 
 
 def read_yaml(path: Path, shown: str) -> Document:
@@ -116,15 +122,18 @@ def _composed(text: str, shown: str, loader: type[Any]) -> yaml.Node | None:
     return node
 
 
-def scalar(text: str) -> Any:
-    """A value given on the command line, read as in a file: ``8`` is a number, ``[a, b]`` a list, ``no`` a word."""
+def scalar(text: str, shown: str = "") -> Any:
+    """A value given on the command line, read as in a file: ``8`` is a number, ``[a, b]`` a list, ``no`` a word.
+
+    Raises ConfigError as :func:`read_yaml` does, placed in ``shown``; what is no YAML is a text.
+    """
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = _composed(text, shown, _Loader)
     except yaml.YAMLError:
         return text
     if node is None:
         return None
-    return _build(node, (), Document(Path(), "", {}))
+    return _build(node, (), Document(Path(), shown, {}))
 
 
 class _Loader(yaml.SafeLoader):
@@ -186,6 +195,9 @@ def _build(node: yaml.Node, path: KeyPath, document: Document) -> Any:
     if kind == "bool":
         return text.lower() == "true"
     if kind == "int":
-        return int(text.replace("_", ""), 0)
+        try:
+            return int(text.replace("_", ""), 0)
+        except ValueError:  # 0x and no digit, or more digits than Python reads
+            raise ConfigError(f"{position}: '{text[:20]}' is no number") from None
     assert kind == "float", kind  # explicit tags were refused before
     return float(text)

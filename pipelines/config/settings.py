@@ -226,6 +226,8 @@ class Settings:
                 )
             if path[1] not in entries:
                 raise ConfigError(f"{where}: {unknown(str(path[0])[:-1], str(path[1]), entries)}")
+            if path[2] == "name":
+                raise ConfigError(f"{where}: the name is that of the file and cannot be set")
             entries[str(path[1])].document.override(path[2:], value, where)
 
 
@@ -233,4 +235,5 @@ def _parsed_override(text: str) -> tuple[KeyPath, Any, Position]:
     key, separator, value = text.partition("=")
     if not separator or not key or any(not part for part in key.split(".")):
         raise ConfigError(f"--set {text}: it must look like key=value, such as boards.emu1.cma_mib=256")
-    return tuple(key.split(".")), scalar(value), Position(f"--set {key}")
+    where = Position(f"--set {key}")
+    return tuple(key.split(".")), scalar(value, str(where)), where
