@@ -21,36 +21,19 @@ from pipelines.base import command, errors
 from pipelines.base.command import run_tool
 from pipelines.base.console import seconds
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import Interrupted, ToolFailed, TritforgeError, worst_status
+from pipelines.base.errors import Interrupted, ToolFailed, TritforgeError, UsageError, worst_status
 from pipelines.base.files import canonical_json, read_json, sha256_bytes, write_json
 from pipelines.base.lock import held
 from pipelines.commands import builds
 from pipelines.commands.context import Context
 from pipelines.commands.lock import nightly_lock
-from pipelines.config.pipeline import Pipeline, PipelineStage
+from pipelines.config.pipeline import CHOSEN, TAKES, Pipeline, PipelineStage
 from pipelines.config.settings import Choice
 from pipelines.engine.provenance import commit_of
 from pipelines.engine.schedule import run_all
 
 BUILDS = ("build-bitstream", "build-runtime", "convert-weights", "release")
 """Tasks whose results are artefacts: the engine knows whether they would run."""
-
-TAKES = {
-    "build-bitstream": ("board",),
-    "build-runtime": ("board",),
-    "convert-weights": ("model",),
-    "release": ("board", "model"),
-    "deploy": ("board", "model"),
-    "generate": ("board",),
-    "verify": ("board", "model"),
-    "evaluate": ("model",),
-    "simulate": ("board", "model"),
-    "benchmark": ("board", "model"),
-    "repro": ("board", "model"),
-    "doctor": ("board",),
-    "report": (),
-}
-"""Which of board and model each task takes; a test holds this against the tasks themselves."""
 
 ON_BOARD = ("deploy", "generate", "verify")
 CODE = (".py", ".c", ".j2", ".yaml")  # of pipelines/: what a kept result was computed or written with
@@ -291,7 +274,8 @@ class Night:
         try:
             document = read_json(answer)
         except (OSError, ValueError):
-            raise ToolFailed(
+            kind = UsageError if result.status == UsageError.status else ToolFailed  # a value that is no number
+            raise kind(
                 f"the task ended with status {result.status} and no result", hint="its log has all it said", log=log
             ) from None
         document["finished"] = datetime.now(UTC).isoformat()
@@ -306,7 +290,7 @@ class Night:
     def _flags(self, step: Step, prompt: str | None, answer: Path) -> list[str]:
         flags = [f"--json={answer}"]
         chosen = {"board": self.choice.board.name, "model": self.choice.model.name}
-        flags += [f"--{name}={chosen[name]}" for name in TAKES[step.stage.task]]
+        flags += [f"--{name}={chosen[name]}" for name in CHOSEN if name in TAKES[step.stage.task]]
         options = dict(step.stage.options)
         if prompt is not None:
             options = {"prompt": prompt, "tokens": self.pipeline.tokens, **options}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from pipelines.base.names import unknown
+from pipelines.base.names import nearest, unknown
 from pipelines.config.board import Name
 from pipelines.config.validation import Strict
 
@@ -14,6 +14,29 @@ TaskName = Literal[
     "build-bitstream", "build-runtime", "convert-weights", "release", "deploy", "generate", "verify", "evaluate",
     "simulate", "benchmark", "repro", "doctor", "report",
 ]  # fmt: skip
+
+
+TAKES: dict[str, tuple[str, ...]] = {
+    "build-bitstream": ("board", "sweep", "development"),
+    "build-runtime": ("board",),
+    "convert-weights": ("model",),
+    "release": ("board", "model"),
+    "deploy": ("board", "model"),
+    "generate": (
+        "board", "prompt", "tokens", "temperature", "top-k", "top-p", "repetition-penalty", "seed",
+    ),
+    "verify": ("board", "model", "against", "full", "steps"),
+    "evaluate": ("model", "tokens"),
+    "simulate": ("board", "model", "context", "waves"),
+    "benchmark": ("board", "model", "push"),
+    "repro": ("board", "model", "part"),
+    "doctor": ("board",),
+    "report": ("out",),
+}  # fmt: skip
+"""The flags of each task; a test holds this against the tasks themselves."""
+
+CHOSEN = ("board", "model")
+"""Flags that the night gives itself."""
 
 
 class PipelineStage(Strict):
@@ -26,6 +49,20 @@ class PipelineStage(Strict):
     options: dict[str, str | int | float | bool] = {}
     deadline_minutes: Annotated[float, Field(gt=0, le=1440)] = 30
     optional: bool = False  # its failure is reported and does not fail the night
+
+    @field_validator("options")
+    @classmethod
+    def _flags(cls, value: dict[str, object], info: ValidationInfo) -> dict[str, object]:
+        task = info.data.get("task")  # not there when it is wrong itself
+        allowed = [flag for flag in TAKES.get(str(task), value) if flag not in CHOSEN]
+        for name in value:
+            if name not in allowed:
+                near = nearest(name, allowed)
+                question = f" did you mean '{near}'?" if near else ""
+                raise ValueError(
+                    f"task '{task}' does not take '{name}';{question} allowed are: {', '.join(allowed) or 'none'}"
+                )
+        return value
 
 
 class Regression(Strict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import os
@@ -12,16 +11,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from pipelines.base.console import Console
-from pipelines.base.errors import BoardOffline, LockHeld, MismatchError, TritforgeError
+from pipelines.base.errors import BoardOffline, LockHeld, MismatchError, TritforgeError, UsageError
 from pipelines.base.lock import held
 from pipelines.commands import builds, nightly
 from pipelines.commands.context import Context
 from pipelines.commands.lock import nightly_lock
+from pipelines.config.pipeline import TAKES, TaskName
 from pipelines.engine import graph
 from pipelines.engine.stage import Build, Stage
 from pipelines.report.night import read
@@ -47,6 +47,8 @@ if task in ("build-bitstream", "build-runtime", "convert-weights", "release"):
 document = {"task": task, "status": answer.get("status", "passed"), "elapsed_s": 0.0, "flags": flags}
 if task == "generate":
     document["text"] = "text for " + flags["prompt"]
+if answer.get("silent"):
+    sys.exit(answer["exit"])
 if "error" in answer:
     document["error"] = answer["error"]
 pathlib.Path(flags["json"]).write_text(json.dumps(document))
@@ -268,11 +270,22 @@ def test_killed_and_resumed(checkout: Path) -> None:
     assert sorted(ran(checkout)) == ["deploy", "report", "verify"]
 
 
-@pytest.mark.parametrize("task", sorted(nightly.TAKES))
+@pytest.mark.parametrize("task", sorted(TAKES))
 def test_the_table_of_flags_is_right(task: str) -> None:
-    module = importlib.import_module(f"pipelines.commands.{task.replace('-', '_')}")
-    parameters = set(inspect.signature(module.run).parameters)
-    assert parameters & {"board", "model"} == set(nightly.TAKES[task])
+    parameters = set(inspect.signature(nightly.run_signature(task)).parameters) - {"context"}
+    assert {"context" if name == "context_length" else name.replace("_", "-") for name in parameters} == set(
+        TAKES[task]
+    )
+
+
+def test_the_table_of_flags_is_whole() -> None:
+    assert set(TAKES) == set(get_args(TaskName))
+
+
+def test_a_stage_whose_option_is_no_number_is_a_mistake_of_the_configuration(checkout: Path) -> None:
+    answers(checkout, generate={"silent": True, "exit": 2})
+    error = failed_night(checkout, UsageError)
+    assert "stage 'generate': the task ended with status 2" in error.message
 
 
 def test_in_the_shipped_pipeline_nothing_needs_an_optional_stage_and_the_report_waits_for_all() -> None:
@@ -281,6 +294,3 @@ def test_in_the_shipped_pipeline_nothing_needs_an_optional_stage_and_the_report_
     assert optional == {"simulate", "evaluate", "benchmark"}
     assert not [stage.name for stage in stages if optional & set(stage.needs) and not stage.optional]
     assert stages[-1].task == "report" and optional | {"generate", "verify"} == set(stages[-1].after)
-    for stage in stages:
-        parameters = inspect.signature(nightly.run_signature(stage.task)).parameters
-        assert {name.replace("-", "_") for name in stage.options} <= set(parameters), stage.name

@@ -459,6 +459,61 @@ bad(
     "boards.emu1.cma_mib=lots",
 )
 
+bad(
+    "option that a stage's task does not take",
+    NIGHTLY,
+    "tokens:",
+    "tokens:",
+    "--set pipelines.nightly.stages.5.options.temprature: 'stages.5.options': task 'generate' does not take 'temprature'; did you mean 'temperature'? allowed are: prompt, tokens, temperature, top-k, top-p, repetition-penalty, seed",
+    "",
+    "pipelines.nightly.stages.5.options.temprature=0.5",
+)
+bad(
+    "override inside a list",
+    NIGHTLY,
+    "tokens:",
+    "tokens:",
+    "--set pipelines.nightly.stages.0.task: 'stages.0.task' is 'biuld-runtime'; did you mean 'build-runtime'? allowed are: build-bitstream, build-runtime, convert-weights, release, deploy, generate, verify, evaluate, simulate, benchmark, repro, doctor, report",
+    "",
+    "pipelines.nightly.stages.0.task=biuld-runtime",
+)
+bad(
+    "override whose value has a fault inside",
+    BOARD,
+    "cma_mib:",
+    "cma_mib:",
+    "--set boards.emu1.emulator: 'emulator.disk_gib' is 'big'; it must be a whole number",
+    "",
+    "boards.emu1.emulator={disk_gib: big}",
+)
+bad(
+    "override with a tag",
+    BOARD,
+    "cma_mib:",
+    "cma_mib:",
+    "--set boards.emu1.description:1:1: the tag '!x' is not supported",
+    "",
+    "boards.emu1.description=!x",
+)
+bad(
+    "override with no number",
+    BOARD,
+    "cma_mib:",
+    "cma_mib:",
+    "--set boards.emu1.cma_mib:1:1: '0x_' is no number",
+    "",
+    "boards.emu1.cma_mib=0x_",
+)
+bad(
+    "override of a name",
+    BOARD,
+    "cma_mib:",
+    "cma_mib:",
+    "--set boards.emu1.name: the name is that of the file and cannot be set",
+    "",
+    "boards.emu1.name=emu2",
+)
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
