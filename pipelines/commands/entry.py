@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import json
 import os
 import signal
 import sys
@@ -35,6 +36,8 @@ def execute(
     """Runs one task and returns its exit status. Nothing is raised, and nothing of ours exits elsewhere."""
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup asked for going on without a terminal
+        signal.signal(signal.SIGHUP, _interrupt)
     _end_with_parent()
     result: dict[str, Any] = {}
     failure: TritforgeError | None = None
@@ -139,8 +142,14 @@ def _write_json(
     json_file: str, task: str, result: Mapping[str, Any], failure: TritforgeError | None, elapsed_s: float
 ) -> int:
     """0, or the exit status of not being able to write."""
+    value, path = document(task, result, failure, elapsed_s), Path(json_file)
     try:
-        write_json(Path(json_file), document(task, result, failure, elapsed_s))
+        if path.is_relative_to("/dev") or (path.exists() and not path.is_file()):
+            # A pipe or a terminal is written into: renaming a file to its name would put it in the device's place.
+            with path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        else:
+            write_json(path, value)
     except TritforgeError as error:
         print_error(error)
         return error.status

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -128,3 +132,41 @@ def test_json_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixtu
     context = Context(root=tmp_path, console=Console(quiet=True))
     status = entry.execute("version", {}, json_file=str(tmp_path / "file" / "x.json"), plan=False, context=context)
     assert status in (2, 3) and "file" in capsys.readouterr().err
+
+
+def test_json_into_a_pipe_is_written_into_it(tmp_path: Path) -> None:
+    """And not over it: as root, a rename would take the place of a device such as /dev/stdout."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert entry._write_json(str(pipe), "made-up", {"words": 3}, None, 0.1) == 0
+        assert json.loads(os.read(reader, 4096))["words"] == 3
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_lost_terminal_ends_what_was_started(tmp_path: Path, number: signal.Signals) -> None:
+    code = (
+        "import pathlib, sys, types\n"
+        "from pipelines.base.command import run_tool\n"
+        "from pipelines.base.deadline import Deadline\n"
+        "from pipelines.commands import entry\n"
+        "module = types.ModuleType('pipelines.commands.made_up')\n"
+        "script = f'echo $$ >{sys.argv[1]}; exec sleep 60'\n"
+        "module.run = lambda context: run_tool(['sh', '-c', script], deadline=Deadline.after(60))\n"
+        "sys.modules[module.__name__] = module\n"
+        "sys.exit(entry.execute('made-up', {}))\n"
+    )
+    note = tmp_path / "pid"
+    process = subprocess.Popen([sys.executable, "-c", code, note], stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not (note.exists() and note.read_text().strip()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert "interrupted" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert not Path(f"/proc/{note.read_text().strip()}").exists()
