@@ -283,8 +283,20 @@ def with_flag(tokens: list[str]) -> list[str]:
     return tokens
 
 
+SHELL_FLAGS = {
+    "command-timeout", "config", "dry", "echo", "hide", "prompt-for-sudo-password", "pty", "warn-only",
+}  # fmt: skip
+"""Invoke's own, for the shell commands of its ``Context.run``. No task here has one, so they would promise in vain."""
+
+
 class Tritforge(Program):
     """Invoke's program with our exit statuses (2 for wrong usage), suggestions, version and grouped list."""
+
+    def core_args(self) -> list[Argument]:
+        return [argument for argument in super().core_args() if argument.name not in SHELL_FLAGS]
+
+    def update_config(self, merge: bool = True) -> None:
+        """Nothing: what Invoke takes over from its flags are those that are left out."""
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
         try:
@@ -330,6 +342,8 @@ class Tritforge(Program):
         if wrong is None and message.startswith("No idea what '"):
             wrong = message.split("'")[1]
         if wrong is None:
+            if task is not None and isinstance(error, ValueError):
+                message = no_number(task, unparsed) or message
             return Exit(f"{message}\n  hint: ./inv {task.name} --help" if task else message, code=2)
         if task is not None and wrong != task.name:
             known = [flag for argument in task.get_arguments() for flag in flags_of(argument)]
@@ -355,6 +369,20 @@ class Tritforge(Program):
             for task in tasks:
                 print(f"  {task.name:<{width}}  {(task.__doc__ or '').splitlines()[0]}")
             print()
+
+
+def no_number(task: Task[Any], tokens: list[str]) -> str:
+    """Which flag wanted a number and got none; Python's own words, which Invoke hands on, do not name it."""
+    kinds = {f"--{argument.name}": argument.kind for argument in task.get_arguments()}
+    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
+        flag, given, value = token.partition("=")
+        if kinds.get(flag) in (int, float):
+            value = value if given else following
+            try:
+                kinds[flag](value)
+            except ValueError:
+                return f"{flag} is '{value}'; it must be {'a whole number' if kinds[flag] is int else 'a number'}"
+    return ""
 
 
 def flags_of(argument: Argument) -> list[str]:
