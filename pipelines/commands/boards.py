@@ -90,8 +90,15 @@ def _accept(context: Context, site: Site, name: str, host_key: str) -> dict[str,
     return {"board": name, "shown": shown, "fingerprint": fingerprint(shown), "accepted": True}
 
 
-def plan(context: Context, **_: Any) -> dict[str, Any]:
-    return {"stages": [], "steps": ["look at the boards"]}
+def plan(
+    context: Context, stop: str = "", start: str = "", fresh: bool = False, accept: str = "", host_key: str = ""
+) -> dict[str, Any]:
+    step = "look at the boards"
+    if name := stop or start or accept:
+        board = context.settings.board(name).name
+        step = f"stop {board}" if stop else f"start {board}" if start else f"ask {board} for its host key"
+        step += " with an empty disk" if start and fresh else ", and accept it" if accept and host_key else ""
+    return {"stages": [], "steps": [step]}
 
 
 def show(result: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipelines.base.errors import UsageError
 from pipelines.commands import builds
 from pipelines.commands.context import Context
 from pipelines.engine import graph
@@ -34,4 +35,9 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _stage(context: Context, board: str, sweep: int, development: bool) -> Stage:
-    return builds.bitstream(context, context.settings.board(board or None), sweep=sweep, development=development)
+    chosen = context.settings.board(board or None)
+    if sweep < 0:
+        raise UsageError(f"--sweep {sweep}: 0 for none, or how many strategies")
+    if chosen.emulated and (sweep or development):
+        raise UsageError(f"--sweep and --development are for Vivado; board '{chosen.name}' is emulated")
+    return builds.bitstream(context, chosen, sweep=sweep, development=development)

@@ -39,7 +39,7 @@ def show(result: dict[str, Any]) -> None:
 
 def _sort(context: Context, keep: int) -> tuple[list[Artefact], list[Artefact]]:
     """(to be removed, releases to be kept). What a kept release was made of is kept with it."""
-    if keep < 0:
+    if keep == -1:  # not said
         keep = context.settings.pipeline().keep_releases
     if keep < 1:
         raise UsageError(f"--keep {keep}: at least one release must stay")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from pipelines.base.errors import BoardOffline, BoardUnfit, ToolMissing, TritforgeError
+from pipelines.base.errors import BoardOffline, ToolMissing, TritforgeError
 from pipelines.boards.doctor import board_checks, host_checks
 from pipelines.boards.preflight import Check
 from pipelines.boards.site import Site
@@ -14,20 +15,19 @@ from pipelines.commands.context import Context
 def run(context: Context, board: str = "") -> dict[str, Any]:
     """Key ``checks``: list of {name, status, found, expected, hint}; status passed, failed, warning or skipped.
 
-    An emulated board that does not run is not started: nothing about it is wrong. Raises ToolMissing (3) when something
-    of this machine failed, BoardUnfit or BoardOffline (4) when something of the board did.
+    An emulated board that does not run is not started: nothing about it is wrong. Raises the worst of what failed:
+    ConfigError (2), ToolMissing (3) for something of this machine, BoardUnfit or BoardOffline (4) of the board.
     """
     chosen = context.settings.board(board or None)
     site = Site(context.settings, context.state, context.console.say)
-    checks = host_checks(chosen, context.settings.bitstream_of(chosen), context.state)
-    failed_host = [check for check in checks if check.status == "failed"]
+    host = host_checks(chosen, context.settings.bitstream_of(chosen), context.state)
+    checks = [replace(check, kind=ToolMissing) for check in host]
     offline: TritforgeError | None = None
     try:
         context.settings.check()
         checks.append(Check("configuration", "passed", "config/ is consistent", "consistent"))
     except TritforgeError as error:
         checks.append(Check("configuration", "failed", error.message, "consistent", error.hint, type(error)))
-        failed_host.append(checks[-1])
     try:
         with site.session(chosen, start=False) as session:
             at = session.connection.address
@@ -45,9 +45,9 @@ def run(context: Context, board: str = "") -> dict[str, Any]:
     if offline is not None:
         raise type(offline)(offline.message, hint=offline.hint, result=result)
     if failed:
-        kind = ToolMissing if failed_host else BoardUnfit
+        worst = max(failed, key=lambda check: check.kind.status)
         names = ", ".join(check.name for check in failed)
-        raise kind(f"{len(failed)} of {len(checks)} checks failed: {names}", hint=failed[0].hint, result=result)
+        raise worst.kind(f"{len(failed)} of {len(checks)} checks failed: {names}", hint=worst.hint, result=result)
     return result
 
 

@@ -43,6 +43,8 @@ def run(
     source counts. ``against`` names one more machine: numpy, host, armv7, aarch64, board:NAME; several with commas.
     ``steps`` cuts the battery. Raises MismatchError (status 1) with the same keys.
     """
+    if steps < 0:
+        raise UsageError(f"--steps {steps}: 0 for the whole battery, or how many")
     chosen = [name.strip() for name in against.split(",") if name.strip()]
     for name in chosen:
         if name not in AGAINST and not name.startswith("board:"):

@@ -73,7 +73,13 @@ def test_flags_are_what_the_task_s_function_takes(name: str) -> None:
         ("--lsit", "there is no flag '--lsit'; did you mean '--list'?"),
         ("--help deplyo", "there is no task 'deplyo'; did you mean 'deploy'?"),
         ("inspect", "'inspect' did not receive required positional arguments: 'file'"),
-        ("generate --tokens many", "invalid literal for int()"),
+        ("generate --tokens many", "--tokens is 'many'; it must be a whole number"),
+        ("generate --temperature=hot", "--temperature is 'hot'; it must be a number"),
+        ("nightly --dry", "'nightly' does not take '--dry'"),
+        ("build-bitstream --sweep=-1", "--sweep -1: 0 for none"),
+        ("build-bitstream --board emu1 --development", "board 'emu1' is emulated"),
+        ("verify --steps=-1", "--steps -1: 0 for the whole battery"),
+        ("clean --keep=-2", "--keep -2: at least one release must stay"),
         ("generate hello --tokens", "needed value and was not given one"),
         ("clean nightly", "one task at a time, not clean and nightly"),
         ("build-runtime --board emu2", "board 'emu2' does not exist; did you mean 'emu1'?"),
@@ -93,6 +99,19 @@ def test_a_positional_argument_that_may_be_left_out() -> None:
     assert tasks.with_flag(["history", "--runs", "3"]) == ["history", "--runs", "3"]
     assert tasks.with_flag(["generate", "--prompt", "x"]) == ["generate", "--prompt", "x"]
     assert tasks.with_flag(["deploy", "x"]) == ["deploy", "x"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "step"),
+    [
+        ("", "look at the boards"),
+        ("--stop emu1", "stop emu1"),
+        ("--start emu1 --fresh", "start emu1 with an empty disk"),
+        ("--accept zynq1", "ask zynq1 for its host key"),
+    ],
+)
+def test_a_plan_of_boards_says_what_would_be_done(typed: str, step: str) -> None:
+    assert type_it("boards", "--plan", *typed.split()).stdout == f"would {step}\n"
 
 
 def test_version() -> None:
