@@ -13,9 +13,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
+MOST_LISTED = 20
+"""More names than this are no help in a message."""
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """``board 'emu2' does not exist; did you mean 'emu1'? there are: emu1, zynq1``."""
     names = sorted(known)
     near = nearest(name, names)
     question = f" did you mean '{near}'?" if near else ""
-    return f"{what} '{name}' does not exist;{question} there are: {', '.join(names) or 'none'}"
+    listed = f"there are: {', '.join(names) or 'none'}" if len(names) <= MOST_LISTED else f"there are {len(names)}"
+    return f"{what} '{name}' does not exist;{question} {listed}"

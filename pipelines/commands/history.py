@@ -17,17 +17,28 @@ PLOT_ROWS = 10
 
 
 def run(context: Context, figure: str = "", runs: int = 30) -> dict[str, Any]:
-    """Keys: ``figures`` (names, when no figure was asked for), or ``figure``, ``unit``, ``points`` with verdicts."""
+    """Keys: without a figure ``figures`` (names), ``latest`` (each with its last value and verdict) and ``nights`` (how
+    many); else ``figure`` and ``points``, each with value, unit, evidence and verdict.
+    """
     if runs < 1:
         raise UsageError(f"--runs {runs}: at least one")
     with History(context.state / HISTORY) as history:
         history.take_in(context.state / "nights")
         names = history.names()
+        rules = context.settings.pipeline().regression
         if not figure:
-            return {"figures": names, "nights": len(history.nights())}
+            last = {name: judge(name, history.points(name), rules)[-1] for name in names}
+            return {
+                "figures": names,
+                "latest": [
+                    {"figure": name, "night": j.point.night, **j.point.figure.json(), "verdict": j.verdict}
+                    for name, j in last.items()
+                ],
+                "nights": len(history.nights()),
+            }
         if figure not in names:
             raise UsageError(unknown("figure", figure, names), hint="'./inv history' lists them")
-        judged = judge(figure, history.points(figure), context.settings.pipeline().regression)[-runs:]
+        judged = judge(figure, history.points(figure), rules)[-runs:]
     return {
         "figure": figure,
         "points": [
@@ -53,7 +64,11 @@ def plan(context: Context, figure: str = "", runs: int = 30) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     if "figures" in result:
-        print("\n".join(result["figures"]) or "no figures yet: './inv nightly' makes the first")
+        width = max((len(name) for name in result["figures"]), default=0)
+        for last in result["latest"]:
+            value = f"{number(last['value'])} {last['unit']} [{last['evidence']}]"
+            print(f"{last['figure']:<{width}}  {value:>32}  {last['verdict']}")
+        print(f"{result['nights']} nights" if result["latest"] else "no figures yet: './inv nightly' makes the first")
         return
     points = result["points"]
     for point in points:

@@ -6,7 +6,6 @@ depended on, so that an interrupted night goes on where it stood; after ``fresh_
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import sys
@@ -379,11 +378,6 @@ class Night:
                 "document": step.document,
             },
         )
-
-
-def run_signature(task: str) -> Any:
-    """``run`` of a task's module: for the test that holds ``TAKES`` against it."""
-    return importlib.import_module(f"pipelines.commands.{task.replace('-', '_')}").run
 
 
 def _error_json(error: TritforgeError) -> dict[str, Any]:

@@ -130,9 +130,6 @@ class History:
         if said != ["ok"] or orphans:
             raise StoreError(f"{self.path} is damaged: {said}, {len(orphans)} rows without a night", hint=REMAKE)
 
-    def _count(self, night: str) -> int:
-        return int(self._db.execute("SELECT COUNT(*) FROM figure WHERE night = ?", (night,)).fetchone()[0])
-
     def _upgrade(self) -> None:
         with self._transaction():
             version = int(self._db.execute("PRAGMA user_version").fetchone()[0])

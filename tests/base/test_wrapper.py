@@ -85,6 +85,12 @@ def test_a_prepared_checkout_goes_straight_on(bare: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "asked nightly --plan\n", "")
 
 
+def test_completion_of_what_is_not_prepared_says_and_does_nothing(bare: Path) -> None:
+    done = type_it(bare, "--complete", "--", "tasks.py", "ni")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (bare / ".venv").exists() and not (bare / ".tritforge").exists()
+
+
 def test_a_new_lock_prepares_again(bare: Path) -> None:
     prepared(bare)
     (bare / "requirements.lock").write_text("# changed\n")

@@ -227,8 +227,12 @@ def test_the_task_writes_four_files_and_history_reads_them(tmp_path: Path, capsy
     history_command.show(shown)
     out = capsys.readouterr().out
     assert out.count("●") == 5 and "tok/s [model]" in out
-    with pytest.raises(UsageError, match="did you mean 'generate.tokens_per_s'"):
+    with pytest.raises(UsageError, match=r"did you mean 'generate.tokens_per_s'\? there are \d+$"):
         history_command.run(context, "generate.token_per_s")
+    history_command.show(history_command.run(context))
+    listed = capsys.readouterr().out.splitlines()
+    assert listed[-1] == "8 nights"
+    assert [line.split() for line in listed if "perplexity" in line][0][-3:] == ["perplexity", "[model]", "steady"]
 
 
 def test_the_terminal_plot_fits_and_shows_the_extremes() -> None:
