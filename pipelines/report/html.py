@@ -89,7 +89,9 @@ def _time_plots(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         plots.append(
             _plot(
                 "This project, ms a token [model: RTL cycles + CPU + reference's hand-over]",
-                svg.stacked("Time per token by context", said, labels, parts, "ms"),
+                svg.stacked(
+                    "Time per token by context", said, labels, parts, [row["total_with_hand_over"] for row in own], "ms"
+                ),
             )
         )
     parts = [Series(PARTS[key], [getattr(row, key) for row in given.table]) for key in PARTS]
@@ -97,7 +99,9 @@ def _time_plots(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     plots.append(
         _plot(
             "The earlier work, ms a token [reference]",
-            svg.stacked("Time per token by context, reference", said, labels, parts, "ms"),
+            svg.stacked(
+                "Time per token by context, reference", said, labels, parts, [row.total for row in given.table], "ms"
+            ),
         )
     )
     series = []
@@ -116,7 +120,7 @@ def _time_plots(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         steps = [(step["name"], float(step["ms"])) for step in report["waterfall"]]
     else:
         steps = [("forecast from parts", given.forecast_ms), ("rest", given.rest_ms)]
-    marks = [("forecast", given.forecast_ms), ("reference", given.table[-1].total)]
+    marks = [("the reference's forecast", given.forecast_ms), ("the reference", given.table[-1].total)]
     said = ", ".join(f"{name} {value} ms" for name, value in steps)
     tag = "model" if report["waterfall"] else "reference"
     plots.append(_plot(f"Budget at T = 512, ms [{tag}]", svg.waterfall("Budget at T = 512", said, steps, marks, "ms")))

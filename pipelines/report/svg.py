@@ -39,9 +39,9 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
-def stacked(title: str, description: str, labels: Sequence[str], parts: Sequence[Series], unit: str) -> str:
-    """Bars of parts on each other, one a label; the total stands above each."""
-    totals = [sum(part.values[i] or 0 for part in parts) for i in range(len(labels))]
+def stacked(title: str, description: str, labels: Sequence[str], parts: Sequence[Series], totals: Sequence[float],
+            unit: str) -> str:  # fmt: skip
+    """Bars of parts on each other, one a label; above each its total, which rounding keeps from being their sum."""
     ticks = nice_ticks(0, max([*totals, 1e-9]) * 1.05)
     plot = _Plot(title, description, ticks, unit)
     step = plot.width / max(1, len(labels))
@@ -58,7 +58,7 @@ def stacked(title: str, description: str, labels: Sequence[str], parts: Sequence
             if plot.y(y) - top >= LABEL_HEIGHT:
                 plot.add(_text(x + step * 0.32, (plot.y(y) + top) / 2 + 4, f"{value:.3g}", "middle", "in"))
             y += value
-        plot.text(x + step * 0.32, plot.y(y) - 4, f"{totals[i]:.4g}", "middle")
+        plot.text(x + step * 0.32, plot.y(y) - 4, f"{totals[i]:.1f}", "middle")
         plot.text(x + step * 0.32, HEIGHT - BOTTOM + 14, label, "middle")
     return plot.svg([(part.name, f"var(--p{i})", False) for i, part in enumerate(parts)])
 
@@ -68,7 +68,7 @@ def lines(title: str, description: str, labels: Sequence[str], series: Sequence[
     values = [value for one in series for value in one.values if value is not None]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     margin = (high - low) * 0.1 or abs(high) * 0.05 or 1.0
-    ticks = nice_ticks(low - margin, high + margin, 4)
+    ticks = nice_ticks(max(0.0, low - margin) if low >= 0 else low - margin, high + margin, 4)
     plot = _Plot(title, description, ticks, unit)
     step = plot.width / max(1, len(labels) - 1)
     every = max(1, -(-len(labels) // 6))
@@ -86,7 +86,8 @@ def lines(title: str, description: str, labels: Sequence[str], series: Sequence[
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{2.5 if len(points) < 40 else 1.2}" fill="var(--p{number})">'
                 f"<title>{escape(one.name)}: {value:.5g} {escape(unit)}</title></circle>"
             )
-    return plot.svg([(one.name, f"var(--p{i})", one.dashed) for i, one in enumerate(series)])
+    legend = [(one.name, f"var(--p{i})", one.dashed) for i, one in enumerate(series)]
+    return plot.svg(legend if len(legend) > 1 else [])  # one line alone is what the title says
 
 
 def waterfall(title: str, description: str, steps: Sequence[tuple[str, float]], marks: Sequence[tuple[str, float]],
@@ -132,10 +133,11 @@ class _Plot:
         self.low, self.high = ticks[0], ticks[-1]
         self.width = WIDTH - LEFT - RIGHT
         self._body: list[str] = []
+        digits = next((n for n in range(4, 7) if len({_short(tick, n) for tick in ticks}) == len(ticks)), 7)
         for tick in ticks:
             y = self.y(tick)
             self.add(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            self.text(LEFT - 5, y + 4, _short(tick), "end")
+            self.text(LEFT - 5, y + 4, _short(tick, digits), "end")
 
     def y(self, value: float) -> float:
         return HEIGHT - BOTTOM - (value - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
@@ -163,12 +165,12 @@ class _Plot:
         return _document(self.title, self.description, int(y) + 8, [unit, *self._body, *rows])
 
 
-def _short(value: float) -> str:
-    """A tick's number in at most six characters: 460k, 1.25M."""
+def _short(value: float, digits: int) -> str:
+    """A tick's number: 460k, 1.25M."""
     for factor, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor * 10 or (factor > 1e3 and abs(value) >= factor):
-            return f"{value / factor:.4g}{suffix}"
-    return f"{value:.4g}"
+            return f"{value / factor:.{digits}g}{suffix}"
+    return f"{value:.{digits}g}"
 
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
