@@ -271,7 +271,7 @@ class Session:
     def do_manifest(self, number, release=None):
         release = release or self.releases.current()
         if release is None:
-            raise Fault("BoardUnfit", "the board has no release", "run 'invoke deploy' first")
+            raise Fault("BoardUnfit", "the board has no release", "run './inv deploy' first")
         return {"release": release, "manifest": self.releases.manifest(release)}
 
     def do_job(self, number, job, options, release=None, staged=False, seconds=600.0, sudo=False):
@@ -296,7 +296,7 @@ class Session:
         else:
             release = release or self.releases.current()
             if release is None:
-                raise Fault("BoardUnfit", "the board has no release", "run 'invoke deploy' first")
+                raise Fault("BoardUnfit", "the board has no release", "run './inv deploy' first")
             folder = self.releases.path(release)
         self.stop.clear()
         argv = [sys.executable, "-m", "board_rt", "job", job]
@@ -332,7 +332,7 @@ class Session:
                 raise Fault(
                     "PlTimeout",
                     "the job '{}' on the board did not end within {:.0f} s".format(job, seconds),
-                    "'invoke doctor' reads the engines' state",
+                    "'./inv doctor' reads the engines' state",
                 )
             if not select.select([child.stdout], [], [], JOB_POLL_S)[0]:
                 continue

@@ -63,7 +63,7 @@ def smoke(options):
             raise Fault(
                 "MismatchError",
                 "the smoke run's first token differs at '{}', layer {}".format(point, layer),
-                "'invoke verify' says which word and why",
+                "'./inv verify' says which word and why",
             )
     return dict(found, backend=backend, circuit_words=words, open_s=round(open_s, 3))
 

@@ -76,7 +76,7 @@ class Machine:
             raise Fault(
                 "BoardUnfit",
                 "the release's bitstream.json says no {}".format("content_id" if expected is None else "clock_mhz"),
-                "build the release again: invoke deploy",
+                "build the release again: ./inv deploy",
             )
         if found["content_id"] != int(str(expected), 0):
             raise Fault(

@@ -372,7 +372,7 @@ def _failure(result: ToolResult, sink: _Sink, hint: str) -> ToolFailed:
     if _DISK_FULL.search(output):
         return DiskFull(
             f"'{name}' failed: no space left on this machine{story}",
-            hint=hint or "'invoke clean' removes artefacts that no release needs",
+            hint=hint or "'./inv clean' removes artefacts that no release needs",
             log=result.log,
         )
     if result.status < 0:

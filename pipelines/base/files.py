@@ -30,7 +30,7 @@ def disk_errors(what: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(
                 f"no space left on this machine while writing {what}",
-                hint="'invoke clean' removes artefacts that no release needs",
+                hint="'./inv clean' removes artefacts that no release needs",
             ) from error
         raise
 

@@ -62,7 +62,7 @@ class Connection:
         except _Unknown as error:
             raise HostKeyChanged(
                 f"the host key of {where} is not known: it shows {error.shown}",
-                hint=f"compare it with the board's, then: invoke boards --accept {address.board}",
+                hint=f"compare it with the board's, then: ./inv boards --accept {address.board}",
             ) from None
         except paramiko.BadHostKeyException as error:
             raise HostKeyChanged(
@@ -72,7 +72,7 @@ class Connection:
                 + (
                     f"change host_key in config/boards/{address.board}.yaml"
                     if address.host_key
-                    else f"invoke boards --accept {address.board}"
+                    else f"./inv boards --accept {address.board}"
                 ),
             ) from None
         except paramiko.AuthenticationException:

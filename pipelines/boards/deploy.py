@@ -163,7 +163,7 @@ def _check_source(release: LocalRelease, part: Part) -> None:
     if not path.exists() or path.stat().st_size != part.bytes:
         raise TransferError(
             f"'{part.name}' of release {release.id[:12]} is not on this machine as the manifest says",
-            hint="invoke release builds it again",
+            hint="./inv release builds it again",
         )
 
 

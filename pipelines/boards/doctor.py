@@ -73,7 +73,7 @@ def host_checks(board: Board, design: BitstreamDesign, state: Path) -> list[Chec
     checks.append(
         Check(
             "host disk", "passed" if free >= HOST_DISK_BYTES else "failed", f"{free / 2**30:.1f} GiB free",
-            f"{HOST_DISK_BYTES / 2**30:.0f} GiB", "'invoke clean' removes artefacts that no release needs",
+            f"{HOST_DISK_BYTES / 2**30:.0f} GiB", "'./inv clean' removes artefacts that no release needs",
         )
     )  # fmt: skip
     return checks
@@ -146,11 +146,11 @@ def board_checks(session: Session, board: Board) -> list[Check]:
 
 def _current(facts: Mapping[str, Any]) -> Check:
     if facts["current"] is None:
-        return Check("current release", "warning", "none", "a release", "invoke deploy")
+        return Check("current release", "warning", "none", "a release", "./inv deploy")
     if facts["current_by_hand"]:
         return Check(
             "current release", "failed", f"{facts['current'][:12]}, made current by hand", "what was deployed last",
-            "invoke deploy puts it right",
+            "./inv deploy puts it right",
         )  # fmt: skip
     return Check("current release", "passed", facts["current"][:12], "what was deployed last")
 

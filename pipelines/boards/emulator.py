@@ -285,7 +285,7 @@ class Emulator:
                 raise BoardOffline(
                     f"{self.name} did not answer on ssh within {deadline.seconds:.0f} s; console:\n"
                     f"{self.console_tail()}",
-                    hint=f"'invoke boards --stop {self.name}', then try again; '--fresh' begins with an empty disk",
+                    hint=f"'./inv boards --stop {self.name}', then try again; '--fresh' begins with an empty disk",
                     log=self.console,
                 )
             time.sleep(POLL_S)

@@ -52,7 +52,7 @@ def against_scp(
     """
     key = address.host_key or known_key(known_hosts, address)
     if key is None:
-        raise ConfigError(f"the host key of {address.board} is not known", hint="invoke boards --accept")
+        raise ConfigError(f"the host key of {address.board} is not known", hint="./inv boards --accept")
     (scratch / "hosts").write_text(f"{host_label(address)} {key}\n", encoding="utf-8")
     file = scratch / "push"
     found = []

@@ -42,7 +42,7 @@ class LocalRelease:
                 for subject in manifest["subject"]
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{path} is no manifest of a release: {error}", hint="invoke release") from None
+            raise FormatError(f"{path} is no manifest of a release: {error}", hint="./inv release") from None
         return cls(folder, sha256_file(path), parts, predicate)
 
     @property

@@ -192,7 +192,7 @@ class Session:
             except TimeoutError as error:
                 raise BoardOffline(
                     f"{self.board} did not answer within {deadline.seconds:.0f} s",
-                    hint="is it overloaded? 'invoke doctor' shows its load",
+                    hint="is it overloaded? './inv doctor' shows its load",
                 ) from error
             except LOST as error:
                 raise self._lost(error, "waiting") from error

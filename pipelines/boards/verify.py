@@ -130,7 +130,7 @@ def verify(
     if current != release:
         raise MismatchError(
             f"the wrong release is current on {board.name}: {current[:12]}, not {release[:12]}",
-            hint="invoke deploy",
+            hint="./inv deploy",
         )
     run = board_runner(session, board, battery, on_step)
     # Every word of every step is compared, by hash: a wrong word that quantisation swallows is a fault as well.
@@ -145,7 +145,7 @@ def verify(
         if damaged:
             raise MismatchError(
                 f"the weights on {board.name} differ from the release: {damaged}",
-                hint="invoke deploy sends what is damaged again",
+                hint="./inv deploy sends what is damaged again",
             ) from error
         raise
     golden = expect(model, battery, answers)
@@ -248,9 +248,9 @@ def _sentence(board: str, result: Verification) -> str:
 def _hint(result: Verification) -> str:
     cause = result.finding.cause if result.finding else ""
     return {
-        "weights on the board differ": "invoke deploy sends what is damaged again",
+        "weights on the board differ": "./inv deploy sends what is damaged again",
         "packed image": "the converter or its kernel is wrong: pipelines/model",
         "DMA or cache": "the driver's transfers and cache maintenance: native/src/driver.c",
-        "circuit": "the circuits: invoke simulate shows them alone",
+        "circuit": "the circuits: ./inv simulate shows them alone",
         "CPU arithmetic": "a kernel of the runtime: native/src",
     }.get(cause, "run it again; what comes and goes is timing, power or memory")

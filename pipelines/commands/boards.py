@@ -106,7 +106,7 @@ def show(result: dict[str, Any]) -> None:
         print(f"{result['board']} shows: {result['shown']}")
         print(f"fingerprint: {result['fingerprint']}")
         if not result["accepted"]:
-            print(f"if that is its key: invoke boards --accept {result['board']} --host-key '{result['shown']}'")
+            print(f"if that is its key: ./inv boards --accept {result['board']} --host-key '{result['shown']}'")
         return
     if "started" in result:
         print(f"{result['started']} answers on 127.0.0.1:{result['port']}")

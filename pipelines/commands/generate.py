@@ -70,7 +70,7 @@ def run(
 
 def _check(prompt: str, tokens: int, temperature: float, top_k: int, top_p: float, repetition_penalty: float) -> None:
     if not prompt:
-        raise UsageError("a prompt is needed", hint='invoke generate --prompt "Once upon a time"')
+        raise UsageError("a prompt is needed", hint='./inv generate --prompt "Once upon a time"')
     try:
         prompt.encode()
     except UnicodeEncodeError:

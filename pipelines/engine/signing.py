@@ -118,7 +118,7 @@ def sign(who: Signer, file: Path, log: Path) -> Path:
 def check(file: Path, signature: Path, identity: str, allowed_signers: Path) -> None:
     """Raises SignatureError unless ``signature`` is of ``file`` and by ``identity`` as the list has it."""
     if not signature.exists():
-        raise SignatureError(f"{file.name} has no signature", hint="build the release again: invoke release")
+        raise SignatureError(f"{file.name} has no signature", hint="build the release again: ./inv release")
     result = run_tool(
         ["ssh-keygen", "-q", "-Y", "verify", "-n", NAMESPACE, "-I", identity, "-f", allowed_signers, "-s", signature],
         stdin=file.read_text(encoding="utf-8"),

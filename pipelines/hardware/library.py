@@ -104,7 +104,7 @@ def _bind(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path.resolve()))
     except OSError as error:
-        raise ToolFailed(f"{path} cannot be loaded: {error}", hint="build it with 'invoke build-bitstream'") from error
+        raise ToolFailed(f"{path} cannot be loaded: {error}", hint="build it with './inv build-bitstream'") from error
     handle, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     text, size = ctypes.c_char_p, ctypes.c_size_t
     for name, result, arguments in (

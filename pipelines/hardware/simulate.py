@@ -221,7 +221,7 @@ def check_token(token: Token, image: Image, keys: I8, values: I8, check: Check |
 def simulate(
     token_library: Path, pl_library: Path, weights: Path, positions: int, *, waves: Path | None = None
 ) -> dict[str, Any]:
-    """One token at T = ``positions``, twice: against the memory wall and without. The keys of ``invoke simulate``.
+    """One token at T = ``positions``, twice: against the memory wall and without. The keys of ``./inv simulate``.
 
     Raises MismatchError, with the same keys in its ``result``, when a word differs or the driver broke a rule.
     """

@@ -131,7 +131,7 @@ def shape_of(checkpoint: Checkpoint, settings: Settings) -> ModelShape:
     if a.family != "bitnet":
         raise CheckpointError(
             f"{where}: a {a.family} checkpoint was not trained ternary and cannot be packed",
-            hint="'invoke evaluate' shows what rounding it to ternary does to its perplexity",
+            hint="'./inv evaluate' shows what rounding it to ternary does to its perplexity",
         )
     if settings.context > a.max_positions:
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""One night as ``invoke nightly`` kept it under ``.tritforge/nights/``: a file that appears whole or not at all."""
+"""One night as ``./inv nightly`` kept it under ``.tritforge/nights/``: a file that appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def read(path: Path) -> Night:
         night.started, night.stages, night.status  # noqa: B018  what cannot be read shows here and not in the middle
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FormatError(
-            f"{path} is not the record of a night: {error}", hint="remove it, or run 'invoke nightly'"
+            f"{path} is not the record of a night: {error}", hint="remove it, or run './inv nightly'"
         ) from error
     return night
 

@@ -25,7 +25,7 @@ def native_errors() -> Iterator[None]:
     try:
         yield
     except runtime.FileFailure as failure:
-        raise errors.ToolFailed(failure.message, hint="'invoke build-runtime' or 'invoke convert-weights'") from failure
+        raise errors.ToolFailed(failure.message, hint="'./inv build-runtime' or './inv convert-weights'") from failure
     except runtime.RuntimeFailure as failure:
         kind: type[errors.TritforgeError] = getattr(errors, failure.kind)
         raise kind(failure.message, hint=failure.hint) from failure

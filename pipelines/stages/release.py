@@ -215,7 +215,7 @@ def check_shippable(below: Mapping[str, Artefact], *, allowed: bool) -> None:
     if made:
         raise Unshippable(
             f"{', '.join(made)} was made by a stand-in tool and may not be signed for a real board",
-            hint="build it with the real tool: 'invoke doctor' says what is missing",
+            hint="build it with the real tool: './inv doctor' says what is missing",
         )
 
 

@@ -22,17 +22,17 @@ def require_shippable(folder: Path, *, stand_ins: bool) -> None:
         toolchain = about["toolchain"]
     except (OSError, ValueError, KeyError, TypeError):
         raise GateError(
-            f"{folder} holds no bitstream whose origin is known", hint="build it with 'invoke build-bitstream'"
+            f"{folder} holds no bitstream whose origin is known", hint="build it with './inv build-bitstream'"
         ) from None
     if toolchain == STAND_IN and not stand_ins:
         raise Unshippable(
             "this bitstream was made by the stand-in for Vivado; it is for tests and does nothing on a board",
-            hint="build with a real Vivado: 'invoke doctor' says what is missing",
+            hint="build with a real Vivado: './inv doctor' says what is missing",
         )
     if toolchain == SIMULATION and not stand_ins:
         raise Unshippable(
             "this bitstream is a simulation of the circuits; only an emulated board can run it",
-            hint="build it for this board: 'invoke build-bitstream --board …'",
+            hint="build it for this board: './inv build-bitstream --board …'",
         )
     if toolchain == SIMULATION:
         return  # a library; it has no gates of implementation
@@ -42,7 +42,7 @@ def require_shippable(folder: Path, *, stand_ins: bool) -> None:
         complete = bool(gates["gates"]) and gates["passed"] is True
     except (OSError, ValueError, KeyError, TypeError):
         raise GateError(
-            f"{folder} holds a bitstream that was never gated", hint="build it with 'invoke build-bitstream'"
+            f"{folder} holds a bitstream that was never gated", hint="build it with './inv build-bitstream'"
         ) from None
     if failed or not complete:
         raise GateError(f"the bitstream failed its gates: {', '.join(failed) or 'none passed'}", hint="build it again")

@@ -1,4 +1,4 @@
-"""``invoke test``: whose budget a test draws on, and what is printed of it at the end."""
+"""``./inv test``: whose budget a test draws on, and what is printed of it at the end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The shipped model: its tokenizer, its calibration, and the claims about its perplexity on a short sample.
 
-The whole table is ``invoke evaluate``; here are two windows of it in the settings that the model runs with, with bounds
+The whole table is ``./inv evaluate``; here are two windows of it in the settings that the model runs with, with bounds
 that the whole text holds with room to spare.
 """
 
