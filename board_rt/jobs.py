@@ -63,7 +63,7 @@ def smoke(options):
             raise Fault(
                 "MismatchError",
                 "the smoke run's first token differs at '{}', layer {}".format(point, layer),
-                "'./inv verify' says which word and why",
+                "'./inv simulate' says whether it is the circuits",
             )
     return dict(found, backend=backend, circuit_words=words, open_s=round(open_s, 3))
 

@@ -74,14 +74,14 @@ def lines(title: str, description: str, labels: Sequence[str], series: Sequence[
     every = max(1, -(-len(labels) // 6))
     for i, label in enumerate(labels):
         if i % every == 0:
-            anchor = "start" if i == 0 else "end" if i == len(labels) - 1 else "middle"
-            plot.text(LEFT + step * i, HEIGHT - BOTTOM + 14, label, anchor)
+            anchor = "end" if i and i == len(labels) - 1 else "middle"
+            plot.text(LEFT + step * i, HEIGHT - BOTTOM + 18, label, anchor)
     for number, one in enumerate(series):
         points = [(LEFT + step * i, plot.y(value), value) for i, value in enumerate(one.values) if value is not None]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
         dash = ' stroke-dasharray="5 4"' if one.dashed else ""
         plot.add(f'<polyline points="{path}" fill="none" stroke="var(--p{number})" stroke-width="2"{dash}/>')
-        for x, y, value in points:
+        for x, y, value in [] if one.dashed else points:
             plot.add(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{2.5 if len(points) < 40 else 1.2}" fill="var(--p{number})">'
                 f"<title>{escape(one.name)}: {value:.5g} {escape(unit)}</title></circle>"
@@ -121,7 +121,7 @@ def waterfall(title: str, description: str, steps: Sequence[tuple[str, float]], 
     for number, (name, value) in enumerate(marks):
         x = left + value * scale
         anchor = "end" if x > WIDTH * 0.6 else "middle"
-        body.append(_text(x, bottom + 26 + 13 * number, f"{name}: {value:g} {unit}", anchor))
+        body.append(_text(x, bottom + 26 + 13 * number, f"{name}: {value:.1f} {unit}", anchor))
     return _document(title, description, height, body)
 
 
