@@ -45,20 +45,20 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def _missing(report: Mapping[str, Any], plots: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(section, what is not there, how it would come) of what this night has nothing to say about."""
+    """(section, what is not there, why) of what this night has nothing to say about."""
     found = []
     if not report["texts"]:
         found.append(("text", "text", "no 'generate' passed"))
     if not report["circuits"] and not report["machines"]:
         found.append(("equality", "equality of words and logits", "no 'verify' or 'simulate' ended"))
     if not report["table"]:
-        found.append(("", "this project's own line of time per token", "./inv benchmark"))
+        found.append(("", "this project's own line of time per token", "no 'benchmark' passed"))
     if not report["perplexity"]:
-        found.append(("perplexity", "perplexity", "./inv evaluate"))
+        found.append(("perplexity", "perplexity", "no 'evaluate' passed"))
     if not report["gates"]:
-        found.append(("gates", "gates of a build", "Vivado, or ./inv benchmark for the circuits' budgets"))
+        found.append(("gates", "gates of a build", "neither Vivado nor 'benchmark' passed"))
     if not plots["history"]:
-        found.append(("history", "plots over the nights", "two comparable nights"))
+        found.append(("history", "plots over the nights", "no second night to compare with"))
     return found
 
 

@@ -121,7 +121,7 @@ def test_what_the_night_has_nothing_to_say_about_has_no_section(tmp_path: Path) 
         page = html.render(summarise(read(path), None, history, Regression()))
     for id in ("text", "equality", "perplexity", "gates", "history"):
         assert f'id="{id}"' not in page and f'href="#{id}"' not in page
-    assert "Not in this report: " in page and "perplexity (./inv evaluate)" in page
+    assert "Not in this report: " in page and "perplexity (no &#39;evaluate&#39; passed)" in page
 
 
 def test_every_section_is_there(report: dict[str, Any]) -> None:
