@@ -266,6 +266,11 @@ def show(result: dict[str, Any]) -> None:
     print("\nBudget at T = 512")
     for step in result["waterfall"]:
         print(f"  {step['name']:<22} {step['ms']:>7.2f} ms [{step['evidence']}]")
+    total = sum(step["ms"] for step in result["waterfall"])
+    given = result["time_model"]
+    print(f"  {'together':<22} {total:>7.2f} ms [model]")
+    print(f"  {'forecast of its parts':<22} {given['forecast_ms']:>7.2f} ms [reference]")
+    print(f"  {'rest, found on silicon':<22} {given['rest_ms']:>7.2f} ms [reference]")
 
 
 def _show_time_model(given: str, model: Mapping[str, Any], beside: str, total: str) -> None:

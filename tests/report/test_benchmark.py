@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.base.figure import Figure
+from pipelines.commands import benchmark as benchmark_command
 from pipelines.report import benchmark
 from pipelines.report.circuits import STALLS, Cycles, Run
 from pipelines.report.reference import reference
@@ -78,3 +79,22 @@ def test_packing_is_a_ratio_of_pairs() -> None:
     entry = benchmark.packing_entry("what was packed", [(1.0, 2.0), (0.5, 2.0), (2.0, 6.0)])
     assert entry.figure.value == 3.0 and entry.limit is not None and entry.limit.value == 4
     assert entry.how == "what was packed; median of 3 pairs in turn, 2.00 to 4.00"
+
+
+def test_the_terminal_shows_models_with_their_parameters_and_the_budget_with_its_rest(
+    cycles: Cycles, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = benchmark.time_entries(cycles, CPU, GIVEN)
+    benchmark_command.show(
+        {
+            "figures": [entry.json() for entry in entries],
+            "table": benchmark.table(cycles, CPU, GIVEN),
+            "waterfall": benchmark.waterfall(cycles, CPU, GIVEN),
+            "time_model": benchmark.model_against_reference(GIVEN),
+            "own_model": benchmark.model_against_rtl(cycles, CPU, GIVEN),
+        }
+    )
+    shown = capsys.readouterr().out
+    assert shown.count("wall_gb_per_s 2.009") == 2 and shown.count("[model]\n  packed_bytes") == 2
+    for line in ("forecast of its parts   109.20 ms [reference]", "rest, found on silicon   26.80 ms [reference]"):
+        assert line in shown
