@@ -185,7 +185,7 @@ def _circuits(night: Night) -> list[dict[str, Any]]:
         circuits, evidence = verified["circuits"], evidence_of(verified)
         matrices, attention = circuits["matvec_words"], circuits["attention_words"]
         found.append(
-            {"name": f"result words of the circuits on the board: {matrices:,} of matrices, {attention:,} of attention",
+            {"name": f"result words of the circuits on board ({matrices:,} of matrices, {attention:,} of attention)",
              "compared": matrices + attention, "mismatches": circuits["mismatches"]}
         )  # fmt: skip
         tokens, logits = verified["tokens"], verified["logits"]
