@@ -291,7 +291,7 @@ def test_in_a_browser(tmp_path: Path, report: dict[str, Any], kind: str, width: 
     assert found["scrollWidth"] <= width
     assert len(found["plots"]) >= (14 if kind == "passed" else 6)
     for plot in found["plots"]:
-        assert plot["shapes"] >= 3 and plot["height"] > 80 and plot["cut"] == 0, plot
+        assert plot["shapes"] >= 2 and plot["height"] > 80 and plot["cut"] == 0, plot
         assert plot["font"] >= 10, plot
     assert set(found["links"]) <= set(found["ids"]) and len(set(found["ids"])) == len(found["ids"])
     assert found["unlabelled"] == 0 and found["headings"][0] == 1
