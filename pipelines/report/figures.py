@@ -15,6 +15,9 @@ MORE_IS_BETTER = (
 """Units of which less is worse: rates, how much was compared. Of all others (s, ms, bytes, mismatches,
 perplexity, LUT) more is worse."""
 
+COUNTED = ("instructions", "cycles/entry")
+"""Units of what is counted in a program: it changes with the code and with nothing else."""
+
 
 @dataclass(frozen=True)
 class Named:

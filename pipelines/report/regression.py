@@ -3,7 +3,8 @@
 A figure is worse when it leaves the median by more than its threshold *and*, if it varies at all from run to run, by
 more than five times its scatter: noise then needs no threshold of its own. Scatter is the median absolute deviation of
 those runs times 1.4826, which for normal noise is one standard deviation; a few runs that happened to be alike say too
-little, so it is taken as 2 % at least. What is counted, and so does not vary, is held to its threshold alone.
+little, so it is taken as 2 % at least. What does not vary, and what is counted and so varies with the code alone, is
+held to its threshold.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.config.pipeline import Regression
-from pipelines.report.figures import more_is_better
+from pipelines.report.figures import COUNTED, more_is_better
 from pipelines.report.history import Point
 
 MAD_TO_SIGMA = 1.4826
@@ -71,7 +72,7 @@ def _judge_one(name: str, point: Point, before: Sequence[Judgement], rules: Regr
     median = statistics.median(window)
     scatter = MAD_TO_SIGMA * statistics.median(abs(value - median) for value in window)
     allowed = abs(median) * threshold_of(name, rules) / 100
-    if scatter > 0:
+    if scatter > 0 and point.figure.unit not in COUNTED:
         allowed = max(allowed, SCATTERS * scatter, SCATTERS * LEAST_SCATTER * abs(median))
     change = point.figure.value - median
     found = Judgement(
