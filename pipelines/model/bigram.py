@@ -28,9 +28,10 @@ class BigramTable:
     counts: I64
 
     @classmethod
-    def of(cls, texts: list[npt.NDArray[np.integer]], vocab: int) -> BigramTable:
-        """Counts pairs within each text (token ids), not across texts."""
-        pairs = np.concatenate([text[:-1].astype(np.int64) * vocab + text[1:] for text in texts])
+    def of(cls, texts: list[npt.NDArray[np.integer]], vocab: int, begin: int) -> BigramTable:
+        """Counts pairs within each text (token ids, at least one) behind the token ``begin``, not across texts."""
+        behind = [np.concatenate([[begin], text]).astype(np.int64) for text in texts]
+        pairs = np.concatenate([text[:-1] * vocab + text[1:] for text in behind])
         keys, counts = np.unique(pairs, return_counts=True)
         return cls(vocab, keys, counts.astype(np.int64))
 

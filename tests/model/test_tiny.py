@@ -136,8 +136,18 @@ def test_bigrams_are_worse(subject: evaluate.Subject, perplexities: dict[str, fl
     assert np.exp(table.losses(subject.ids).mean()) > 1.5 * perplexities["ternary, head fp16"]
 
 
+def test_bigrams_of_texts_that_all_begin_alike() -> None:
+    """The shipped table is what ``train-tiny`` makes: a chapter's first token is one behind ``<s>``."""
+    table = BigramTable.of([np.array([1, 2]), np.array([1]), np.array([2, 2])], 3, begin=0)
+    assert table.keys.tolist() == [0 * 3 + 1, 0 * 3 + 2, 1 * 3 + 2, 2 * 3 + 2]
+    assert table.counts.tolist() == [2, 1, 1, 1]
+    shipped = BigramTable.load(TINY / "bigrams.npz")
+    assert shipped.counts.sum() == 1_097_709  # tokens that the model card says are trained on
+    assert shipped.counts[shipped.keys // shipped.vocab == 1].sum() == 262  # its chapters
+
+
 def test_bigram_probabilities_sum_to_one() -> None:
-    table = BigramTable.of([np.array([0, 1, 2, 1, 2, 3, 1, 1])], 5)
+    table = BigramTable.of([np.array([1, 2, 1, 2, 3, 1, 1])], 5, begin=0)
     for first in range(5):
         windows = np.array([[first, second] for second in range(5)])
         assert np.exp(-table.losses(windows)).sum() == pytest.approx(1)

@@ -228,6 +228,6 @@ def make(
             files.write_bytes(target / path.name, path.read_bytes())
     files.write_text(folder / "evaluation.txt", corpus.evaluation)
     files.write_text(folder / "calibration.txt", corpus.calibration)
-    table = BigramTable.of([encode(tokenizer, [text]) for text in corpus.training], Shape().vocab_size)
+    table = BigramTable.of([encode(tokenizer, [text]) for text in corpus.training], Shape().vocab_size, run.begin)
     table.save(folder / "bigrams.npz")
     return found
