@@ -1,6 +1,5 @@
 """The logic of a real board: bitstream loaded, clock set and read back, registers and buffers handed to C."""
 
-import ctypes
 import os
 
 from board_rt.faults import Fault
@@ -48,8 +47,10 @@ class Pl:
             self.mmio.control = self._side.registers(CONTROL_BASE, SEGMENT_BYTES)
             for i in range(4):
                 self.mmio.dma[i] = self._side.registers(DMA_BASE + i * DMA_STRIDE, SEGMENT_BYTES)
-            # The CPU only writes streams (uncached if that can be had) and only reads results (cached).
-            self.mmio.streams = self._side.allocate(plan.streams, cached=False)
+            # The CPU only writes streams (uncached) and only reads results (cached). The coherent port sees caches, and
+            # not what goes past them: with descriptors behind it streams are cached, too.
+            self.mmio.descriptors_coherent = int(coherent(facts, "descriptors"))
+            self.mmio.streams = self._side.allocate(plan.streams, cached=bool(self.mmio.descriptors_coherent))
             self.mmio.results = self._side.allocate(plan.results, cached=True)
             self.mmio.results_padded_bytes = int(facts.get("results_padded_to_bytes") or 0)
             if coherent(facts, "results"):
@@ -90,8 +91,3 @@ class Pl:
 def address_of(array):
     """Address of the first byte of a numpy array."""
     return array.__array_interface__["data"][0]
-
-
-def as_pointer(value):
-    """A ctypes pointer, integer or foreign handle as an integer."""
-    return ctypes.cast(value, ctypes.c_void_p).value if isinstance(value, ctypes._SimpleCData) else int(value)

@@ -1,19 +1,16 @@
 """A board without pynq: fpga_manager loads the bitstream, zocl allocates, /dev/mem has the registers."""
 
 import ctypes
-import fcntl
 import mmap
 import os
 import shutil
-import struct
 import time
 
 from board_rt.faults import Fault
-from board_rt.runtime import Buffer
+from board_rt.zocl import Zocl
 
 MANAGER = "/sys/class/fpga_manager/fpga0"
 FIRMWARE = "/lib/firmware"
-RENDER_NODE = "/dev/dri/renderD128"
 LOAD_S = 20.0
 
 # System level control registers of the Zynq-7000 (UG585, appendix B.28)
@@ -23,17 +20,6 @@ PLL_CTRL = {0: 0x108, 1: 0x108, 2: 0x100, 3: 0x104}  # by SRCSEL: IO, IO, ARM, D
 FPGA0_CLK_CTRL = 0x170
 PS_CLOCK_MHZ = 50.0  # crystal of the PYNQ-Z1
 DIVISOR_BITS = 6
-
-
-def _iowr(number, size):
-    """Request code of a DRM driver's ioctl: type 'd', read and write, from DRM_COMMAND_BASE."""
-    return 3 << 30 | size << 16 | ord("d") << 8 | 0x40 + number
-
-
-# zocl: CREATE_BO {u64 size, u32 handle, u32 flags}, MAP_BO {u32 handle, u32 pad, u64 offset},
-# INFO_BO {u32 handle, u32 flags, u64 size, u64 physical address}
-CREATE_BO, MAP_BO, INFO_BO = _iowr(0, 16), _iowr(3, 16), _iowr(5, 24)
-FLAG_COHERENT, FLAG_CMA = 1 << 27, 1 << 28
 
 
 def clock_divisors(source_mhz, wanted_mhz):
@@ -46,8 +32,8 @@ def clock_divisors(source_mhz, wanted_mhz):
 class KernelSide:
     """Loads a byte-swapped ``.bin`` and gives access to what is in it."""
 
-    def __init__(self, binfile, manager=MANAGER, firmware=FIRMWARE, memory="/dev/mem", render=RENDER_NODE):
-        self._maps, self._memory, self._drm = [], memory, -1
+    def __init__(self, binfile, manager=MANAGER, firmware=FIRMWARE, memory="/dev/mem"):
+        self._maps, self._memory = [], memory
         name = "tritforge-" + os.path.basename(binfile)
         try:
             shutil.copyfile(binfile, os.path.join(firmware, name))
@@ -62,29 +48,24 @@ class KernelSide:
             if time.monotonic() > end:
                 raise Fault("BoardUnfit", "fpga_manager is in state '{}'".format(self._state(manager)), "see dmesg")
             time.sleep(0.05)
-        try:
-            self._drm = os.open(render, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise Fault("BoardUnfit", "no zocl driver: {}".format(error), "use the board's image") from error
+        self._zocl = Zocl()
 
     @staticmethod
     def _state(manager):
         with open(os.path.join(manager, "state")) as stream:
             return stream.read().strip()
 
-    def _map(self, descriptor, size, offset):
-        mapped = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset)
-        self._maps.append(mapped)
-        return ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-
     def registers(self, physical, size):
+        """Address in this process of a register window; the mapping lasts as long as the process."""
         descriptor = os.open(self._memory, os.O_RDWR | os.O_SYNC | os.O_CLOEXEC)
         try:
-            return self._map(descriptor, size, physical)
+            mapped = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=physical)
         except OSError as error:
             raise Fault("BoardUnfit", "0x{:x} cannot be mapped: {}".format(physical, error), "it needs root") from error
         finally:
             os.close(descriptor)
+        self._maps.append(mapped)
+        return ctypes.addressof(ctypes.c_char.from_buffer(mapped))
 
     def set_clock(self, megahertz):
         """Sets FCLK0's divisors and returns what its registers say then, in MHz."""
@@ -101,27 +82,10 @@ class KernelSide:
         return source / ((control.value >> 8 & 63) * (control.value >> 20 & 63))
 
     def allocate(self, size, cached):
-        size = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
-        try:
-            flags = FLAG_CMA | (0 if cached else FLAG_COHERENT)
-            _, handle, _ = struct.unpack("=QII", fcntl.ioctl(self._drm, CREATE_BO, struct.pack("=QII", size, 0, flags)))
-            _, _, offset = struct.unpack("=IIQ", fcntl.ioctl(self._drm, MAP_BO, struct.pack("=IIQ", handle, 0, 0)))
-            info = fcntl.ioctl(self._drm, INFO_BO, struct.pack("=IIQQ", handle, 0, 0, 0))
-            cpu = self._map(self._drm, size, offset)
-        except OSError as error:
-            raise Fault(
-                "BoardUnfit",
-                "no {:.1f} MiB of contiguous memory: {}".format(size / 1048576, error),
-                "raise cma= on the kernel command line, and restart the board",
-            ) from error
-        physical = struct.unpack("=IIQQ", info)[3]
-        return Buffer(cpu=cpu, physical=physical, bytes=size, cached=int(cached), bo_handle=handle)
+        return self._zocl.allocate(size, cached)
 
     def maintain(self, mmio):
-        mmio.drm_fd = self._drm
+        self._zocl.maintain(mmio)
 
     def close(self):
-        """The kernel frees the buffers with the descriptor; mappings last as long as the process."""
-        if self._drm >= 0:
-            os.close(self._drm)
-        self._drm = -1
+        self._zocl.close()

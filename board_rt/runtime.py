@@ -10,7 +10,7 @@ import time
 
 from board_rt.faults import Fault
 
-API_VERSION = 1
+API_VERSION = 2
 
 BACKENDS = ("host", "rtl", "model", "mmio")
 """``host``: the circuits' integers computed by the CPU. ``rtl``: the Verilated circuits, ``model``: the same registers
@@ -113,6 +113,8 @@ class MmioOptions(ctypes.Structure):
         ("sync_device", ctypes.c_void_p),
         ("drm_fd", ctypes.c_int32),
         ("results_padded_bytes", ctypes.c_uint32),
+        ("descriptors_coherent", ctypes.c_uint32),
+        ("zero", ctypes.c_uint32),
     ]
 
 

@@ -46,6 +46,8 @@ typedef struct tf_pl {
     uint32_t default_deadline_ms;
     /* The PL fills each transfer's results to a multiple of this many bytes; 0: to whole words, as the engines do. */
     uint32_t results_padded_bytes;
+    /* Descriptors are reached through a port that snoops: nothing of them is cleaned or invalidated. */
+    bool descriptors_coherent;
 } tf_pl;
 
 #endif

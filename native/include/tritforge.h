@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define TF_API_VERSION 1
+#define TF_API_VERSION 2
 
 #if defined(__GNUC__)
 #define TF_API __attribute__((visibility("default")))
@@ -60,6 +60,8 @@ typedef struct {
     void *sync_device;
     int32_t drm_fd;           /* of /dev/dri/renderD128; -1 when there is none */
     uint32_t results_padded_bytes; /* what the bitstream fills each transfer's results to: 8, or 32; 0 means 8 */
+    uint32_t descriptors_coherent; /* 1: the DMAs reach their descriptors through the port that snoops */
+    uint32_t zero;
 } tf_mmio_options;
 
 typedef struct {

@@ -15,7 +15,7 @@
 
 typedef struct {
     void *self;
-    /* Where x of the group is to be written (row length bytes) before matvec_start. */
+    /* Where x of the group is to be written (row length bytes) before matvec_start; ordinary memory. */
     int8_t *(*x)(void *self, uint32_t layer, uint32_t group);
     tf_status (*matvec_start)(void *self, uint32_t layer, uint32_t group);
     tf_status (*matvec_wait)(void *self, uint32_t rows);

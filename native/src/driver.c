@@ -73,10 +73,11 @@ typedef struct {
     tf_pl *pl;
     tf_profiler *profiler;
     uint64_t deadline_ns;
-    bool scatter_gather;
+    bool scatter_gather, started;
     engine engines[TF_ENGINES];
     span *spans[TF_PORTS];      /* [(layers + 1) * TF_GROUPS]: a group's descriptors on a port */
     uint32_t *result_offsets;   /* [transfers] */
+    int8_t *x;                  /* of the group being made, in ordinary memory: both ports get a copy */
     /* the work under way */
     uint32_t layer, group, positions, first_engine;
 } driver;
@@ -147,6 +148,7 @@ static void make_descriptor(driver *d, uint64_t ring, uint32_t index, uint32_t c
 /* Before descriptors are used again their status must read zero: the engine takes a set Cmplt bit for an error. */
 static tf_status renew(driver *d, int call, uint64_t ring, uint32_t first, uint32_t count) {
     for (uint32_t i = first; i < first + count; i++) descriptor(d, ring, i)[DESCRIPTOR_STATUS] = 0;
+    if (d->pl->descriptors_coherent) return TF_OK;
     return clean(d, call, ring + (uint64_t)first * TF_DESCRIPTOR_BYTES, (uint64_t)count * TF_DESCRIPTOR_BYTES);
 }
 
@@ -357,7 +359,8 @@ static tf_status take_arrived(driver *d, uint32_t port, bool *yes) {
     if (e->end - e->done == 1 && !(status & DMA_STATUS_IDLE)) return TF_OK; /* spares looking into memory */
     /* Only the descriptor says that its bytes are in memory: the idle bit may be a moment old after a tail write. */
     uint64_t at = e->s2mm + (uint64_t)e->done * TF_DESCRIPTOR_BYTES;
-    TRY(invalidate(d, CALL_INVALIDATE_STATUS, &d->pl->streams, at, TF_CACHE_LINE_BYTES)); /* the PL wrote the status */
+    if (!d->pl->descriptors_coherent) /* the PL wrote the status */
+        TRY(invalidate(d, CALL_INVALIDATE_STATUS, &d->pl->streams, at, TF_CACHE_LINE_BYTES));
     uint32_t words = ((volatile uint32_t *)descriptor(d, e->s2mm, e->done))[DESCRIPTOR_STATUS];
     if (words & DESCRIPTOR_ERRORS) return failure(d, TF_STATUS_PL_FAULT, "a result descriptor ended with an error");
     if (!(words & DESCRIPTOR_COMPLETE)) return TF_OK;
@@ -399,13 +402,11 @@ static tf_status wait_rows(driver *d, uint32_t rows) {
 /* ------------------------------------------------------------------ matrices */
 
 static int8_t *driver_x(void *self, uint32_t layer, uint32_t group) {
-    driver *d = self;
-    const tf_transfer *t = tf_first_piece(d->image, layer, group, 0);
-    return (int8_t *)(d->pl->streams.cpu + t->offset + t->x_offset);
+    (void)layer, (void)group;
+    return ((driver *)self)->x;
 }
 
 static tf_status begin_matvec(driver *d, uint32_t layer, uint32_t group) {
-    const int8_t *x = driver_x(d, layer, group);
     uint32_t length = tf_group_row_length(&d->image->header, group);
     d->layer = layer;
     d->group = group;
@@ -414,7 +415,7 @@ static tf_status begin_matvec(driver *d, uint32_t layer, uint32_t group) {
         const tf_transfer *t = tf_first_piece(d->image, layer, group, port);
         const span *s = d->spans[port] + layer * TF_GROUPS + group;
         engine *e = d->engines + port;
-        if (port) memcpy(d->pl->streams.cpu + t->offset + t->x_offset, x, length);
+        memcpy(d->pl->streams.cpu + t->offset + t->x_offset, d->x, length);
         TRY(clean(d, CALL_CLEAN_X, t->offset + t->x_offset, length)); /* the PL reads x */
         if (d->scatter_gather) {
             TRY(renew(d, CALL_CLEAN_MATVEC_MM2S, e->mm2s, s->mm2s_first, s->mm2s_count)); /* and the descriptors */
@@ -604,6 +605,7 @@ static tf_status wait_clear(driver *d, const engine *e, uint64_t address, uint32
 
 /* DMAs and engines as after power-up, rings at their start. */
 static tf_status start_all(driver *d) {
+    d->started = true;
     write_register(d, TF_CONTROL_BASE + TF_REG_CONTROL, (1u << TF_ENGINES) - 1);
     for (uint32_t i = 0; i < TF_ENGINES; i++) {
         engine *e = d->engines + i;
@@ -627,16 +629,21 @@ static tf_status start_all(driver *d) {
 
 static tf_status driver_reset(void *self) { return start_all(self); }
 
-/* Stops the DMAs: the buffers are about to be given back, and nothing may write to them afterwards. */
+/* The buffers are about to be given back: the DMAs are stopped, and have stopped once their reset is over, since before
+ * that they finish what is under way on the bus. DMAs that were never started may not even be there. */
 static void driver_close(void *self) {
     driver *d = self;
     for (uint32_t i = 0; i < TF_ENGINES; i++) {
         engine *e = d->engines + i;
-        if (e->chunks) write_register(d, e->dma + DMA_MM2S + DMA_CONTROL, DMA_CONTROL_RESET);
+        if (d->started) {
+            write_register(d, e->dma + DMA_MM2S + DMA_CONTROL, DMA_CONTROL_RESET);
+            (void)wait_clear(d, e, e->dma + DMA_MM2S + DMA_CONTROL, DMA_CONTROL_RESET, "does not leave its reset");
+        }
         free(e->chunks);
     }
     for (uint32_t port = 0; port < TF_PORTS; port++) free(d->spans[port]);
     free(d->result_offsets);
+    free(d->x);
     free(d);
 }
 
@@ -660,7 +667,8 @@ static tf_status open_tables(driver *d) {
     d->result_offsets = calloc(shape->transfers, sizeof *d->result_offsets);
     for (uint32_t port = 0; port < TF_PORTS; port++)
         d->spans[port] = calloc((size_t)(shape->layers + 1) * TF_GROUPS, sizeof *d->spans[port]);
-    if (!d->result_offsets || !d->spans[0] || !d->spans[1])
+    d->x = calloc(shape->hidden > shape->ffn ? shape->hidden : shape->ffn, 1);
+    if (!d->result_offsets || !d->x || !d->spans[0] || !d->spans[1])
         return tf_fail(TF_STATUS_MEMORY, "no memory for the driver's tables");
     return TF_OK;
 }

@@ -4,7 +4,7 @@
  * kernel (cache maintenance is privileged on ARMv7): through XRT's xclSyncBO when pynq allocated it, or through the
  * zocl driver's ioctl when we did. A buffer that is mapped uncached, or served through the coherent port, needs neither
  * and says so (`cached` is 0). The streams buffer is best mapped uncached: the CPU only writes it, and writes of an
- * uncached (write-combining) mapping need a barrier and no call. The results buffer is best mapped cached: uncached
+ * uncached (write-combining) mapping need one barrier before the engines are told. The results buffer is best mapped cached: uncached
  * reads were seen at 64 MB/s on a Zynq.
  */
 #include <errno.h>
@@ -30,11 +30,13 @@ struct zocl_sync_bo {
 #define TO_DEVICE 0u /* the same numbers in XRT's xclBOSyncDirection */
 #define FROM_DEVICE 1u
 
+enum { STREAMS, RESULTS, BUFFERS };
+
 typedef struct {
     uint8_t *control;
     uint8_t *dma[TF_ENGINES];
     bool mapped[TF_ENGINES + 1];
-    tf_buffer buffers[2];
+    tf_buffer buffers[BUFFERS];
     int drm_fd;
     tf_sync_bo sync;
     void *sync_device;
@@ -52,28 +54,38 @@ static uint32_t board_read32(void *self, uint64_t physical) { return *register_a
 static void board_write32(void *self, uint64_t physical, uint32_t value) { *register_at(self, physical) = value; }
 
 /* Orders normal memory against device registers, and waits until writes have left the processor. */
-static void board_barrier(void *self) {
-    (void)self;
-#if defined(__arm__)
-    __asm__ volatile("dsb sy" ::: "memory");
-#elif defined(__aarch64__)
+static void order(void) {
+#if defined(__arm__) || defined(__aarch64__)
     __asm__ volatile("dsb sy" ::: "memory");
 #else
     __sync_synchronize();
 #endif
 }
 
+static int sync_through_kernel(board *b, const tf_buffer *buffer, size_t offset, size_t bytes, uint32_t direction) {
+    if (b->sync) return b->sync(b->sync_device, buffer->bo_handle, (int)direction, bytes, offset) ? EIO : 0;
+    struct zocl_sync_bo request = {buffer->bo_handle, direction, offset, bytes};
+    while (ioctl(b->drm_fd, ZOCL_SYNC_BO, &request) != 0)
+        if (errno != EINTR && errno != EAGAIN) return errno;
+    return 0;
+}
+
+/* What the CPU wrote to streams has left the processor, and then the level 2 cache, too. That one (PL310 on a Zynq)
+ * keeps writes of an uncached mapping in a store buffer that dsb does not empty: Linux' wmb() is a dsb and a request to
+ * this cache (arm_heavy_mb). Only the kernel can make it, and does so at the end of each sync; so one line is cleaned,
+ * of results, since older zocl drivers do nothing for an uncached buffer. The CPU writes none there, so none is dirty. */
+static void board_barrier(void *self) {
+    board *b = self;
+    order();
+    if (!b->buffers[STREAMS].cached && (b->sync || b->drm_fd >= 0))
+        sync_through_kernel(b, b->buffers + RESULTS, 0, TF_CACHE_LINE_BYTES, TO_DEVICE);
+}
+
 static int sync_range(board *b, const void *data, size_t bytes, uint32_t direction) {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < BUFFERS; i++) {
         const tf_buffer *buffer = b->buffers + i;
         uintptr_t offset = (uintptr_t)data - (uintptr_t)buffer->cpu;
-        if (offset >= buffer->bytes) continue;
-        if (!buffer->cached) return 0;
-        if (b->sync) return b->sync(b->sync_device, buffer->bo_handle, (int)direction, bytes, offset) ? EIO : 0;
-        struct zocl_sync_bo request = {buffer->bo_handle, direction, offset, bytes};
-        while (ioctl(b->drm_fd, ZOCL_SYNC_BO, &request) != 0)
-            if (errno != EINTR && errno != EAGAIN) return errno;
-        return 0;
+        if (offset < buffer->bytes) return buffer->cached ? sync_through_kernel(b, buffer, offset, bytes, direction) : 0;
     }
     return EFAULT;
 }
@@ -81,7 +93,7 @@ static int sync_range(board *b, const void *data, size_t bytes, uint32_t directi
 static int board_clean(void *self, const void *data, size_t bytes) { return sync_range(self, data, bytes, TO_DEVICE); }
 
 static int board_invalidate(void *self, const void *data, size_t bytes) {
-    board_barrier(self); /* the status that said "done" was read before anything that is read from now on */
+    order(); /* the status that said "done" was read before anything that is read from now on */
     return sync_range(self, data, bytes, FROM_DEVICE);
 }
 
@@ -154,13 +166,16 @@ tf_status tf_pl_open_mmio(tf_pl *pl, const tf_mmio_options *mmio, const tf_memor
                        TF_CACHE_LINE_BYTES);
     board *b = calloc(1, sizeof *b);
     if (!b) return tf_fail(TF_STATUS_MEMORY, "no memory for the backend");
-    b->buffers[0] = mmio->streams;
-    b->buffers[1] = mmio->results;
+    b->buffers[STREAMS] = mmio->streams;
+    b->buffers[RESULTS] = mmio->results;
     b->drm_fd = mmio->drm_fd;
     b->sync = mmio->sync;
     b->sync_device = mmio->sync_device;
-    tf_status status = check_buffer(b, b->buffers, plan->streams, "streams");
-    if (status == TF_OK) status = check_buffer(b, b->buffers + 1, plan->results, "results");
+    tf_status status = TF_OK;
+    if (mmio->descriptors_coherent && !mmio->streams.cached) /* such accesses and that port do not see each other */
+        status = tf_fail(TF_STATUS_USAGE, "descriptors behind the coherent port need a cached buffer");
+    if (status == TF_OK) status = check_buffer(b, b->buffers + STREAMS, plan->streams, "streams");
+    if (status == TF_OK) status = check_buffer(b, b->buffers + RESULTS, plan->results, "results");
     if (status == TF_OK) status = map_registers(b, mmio);
     if (status != TF_OK) {
         board_close(b);
@@ -183,6 +198,7 @@ tf_status tf_pl_open_mmio(tf_pl *pl, const tf_mmio_options *mmio, const tf_memor
         .close = board_close,
         .default_deadline_ms = 2000,
         .results_padded_bytes = padded,
+        .descriptors_coherent = mmio->descriptors_coherent != 0,
     };
     return TF_OK;
 }

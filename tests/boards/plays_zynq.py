@@ -49,7 +49,7 @@ def prepare(image: Path, library: Path, out: Path) -> Path:
                       f"-I{ROOT / 'native' / 'include'}")  # fmt: skip
     compile_for_board(built / "libxrt_core.so", NATIVE / "fake_xrt.c", "-shared")
     facts = {
-        "base": 0x1800_0000, "cma_bytes": CMA_BYTES, "knows_cacheable": False,
+        "base": 0x1800_0000, "cma_bytes": CMA_BYTES, "pynq": "3.0.1",
         "server": [f"{PLACE}/pl_server", f"{PLACE}/{library.name}"],
     }  # fmt: skip
     texts = {

@@ -182,8 +182,12 @@ def test_another_bitstream_is_refused(
 
 
 def omittable_calls() -> list[str]:
-    """The enumeration in driver.c."""
+    """The enumeration in driver.c. Nothing but the three functions that take a name from it reaches the seam."""
     text = DRIVER.read_text()
+    for source in runtime_sources():
+        for call in ("clean", "invalidate", "barrier"):
+            reached = len(re.findall(rf"pl->{call}\(", source.read_text()))
+            assert reached == (source == DRIVER), f"{source.name} calls {call} {reached} times"
     names = re.findall(r"^    (CALL_\w+),$", text, re.MULTILINE)
     assert len(names) > 12
     for name in names:
@@ -209,7 +213,7 @@ def test_no_cache_call_is_idle(
     simple = "STAGING" in call or "SIMPLE" in call
     try:
         with Runtime(
-            omitting_library, small_image, "model", pl_library=model_library, deadline_ms=100, simple_dma=simple
+            omitting_library, small_image, "model", pl_library=model_library, deadline_ms=500, simple_dma=simple
         ) as runtime:
             found = logits_of(runtime, tokens)
     except RuntimeFailure:

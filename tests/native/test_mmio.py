@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import inspect
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,12 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from board_rt import zocl
 from board_rt.faults import Fault
 from board_rt.pl import Pl
 from board_rt.pl_kernel import KernelSide, clock_divisors
+from board_rt.pl_pynq import PynqSide
 from board_rt.runtime import PlTimeout, PlUnfit, Runtime, UsageFailure, memory_plan
 from pipelines.golden import formats
-from tests.native.conftest import ROOT, test_program
+from pipelines.runtime.build import Compiler, runtime_sources
+from pipelines.runtime.elf import read_elf
+from tests.native.conftest import MACHINES, ROOT, runtime_library, test_program
+from tests.native.images import SMALL_SHAPE
 from tests.native.test_machines import assert_same_bits
 
 HERE = Path(__file__).parent
@@ -40,7 +48,10 @@ class Board:
         (self.release / "bitstream" / "combined.hwh").write_text(
             f'<PARAMETER NAME="CONTENT_ID" VALUE="0x{CONTENT_ID:08X}"/>'
         )
-        dma = {"results_coherent": facts.pop("told_coherent", False), "descriptors_coherent": False}
+        dma = {
+            "results_coherent": facts.pop("told_coherent", False),
+            "descriptors_coherent": facts.pop("told_descriptors_coherent", False),
+        }
         about = {"clock_mhz": 125.0, "dmas": [dma] * 4, "results_padded_to_bytes": facts.pop("padded", 8)}
         (self.release / "bitstream" / "bitstream.json").write_text(json.dumps(about))
         server = test_program(
@@ -49,7 +60,7 @@ class Board:
         )  # fmt: skip
         plan = memory_plan(library, image / "params.tfp")
         self.facts = {
-            "base": BASE, "cma_bytes": plan.total, "knows_cacheable": False, "server": [str(server), str(pl)], **facts
+            "base": BASE, "cma_bytes": plan.total, "pynq": "3.0.1", "server": [str(server), str(pl)], **facts
         }  # fmt: skip
         (self.served / "facts.json").write_text(json.dumps(self.facts))
 
@@ -93,26 +104,105 @@ def make_board(
     sys.modules.pop("pynq", None)
 
 
-@pytest.mark.parametrize("knows_cacheable", [False, True], ids=["all cached", "streams uncached"])
-def test_tokens_through_two_processes(
-    knows_cacheable: bool,
-    make_board,
-    small_run: tuple[list[int], np.ndarray],  # type: ignore[no-untyped-def]
-) -> None:
-    tokens, wanted = small_run
-    board = make_board(knows_cacheable=knows_cacheable)
-    pl = Pl(str(board.release))
+def say(board: Board, pl: Pl, tokens: list[int]) -> tuple[np.ndarray, dict[str, object]]:
+    """Logits after each token, and the profile."""
     library = board.release / "runtime" / "libtritforge.so"
+    with Runtime(library, board.release, "mmio", mmio=pl.mmio, deadline_ms=20_000) as runtime:
+        found = np.stack([np.frombuffer(runtime.forward(t), dtype=np.float32).copy() for t in tokens])
+        assert abs(runtime.measure_clock(1000) - 125e6) < 5e6
+        assert runtime.read_control(formats.REGISTERS["CONTENT_ID"]) == CONTENT_ID
+        return found, runtime.profile()
+
+
+@pytest.mark.parametrize("streams_cached", [False, True], ids=["streams uncached", "all cached"])
+def test_tokens_through_two_processes(
+    streams_cached: bool,
+    make_board,
+    small_run: tuple[list[int], np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    """As Pl asks for it, streams uncached; and the driver's own cleaning of ranges where they are not."""
+    tokens, wanted = small_run
+    board = make_board()
+    if streams_cached:
+        as_asked = PynqSide.allocate
+        monkeypatch.setattr(PynqSide, "allocate", lambda side, size, cached: as_asked(side, size, True))
+    pl = Pl(str(board.release))
     try:
-        assert pl.mmio.streams.cached == (not knows_cacheable) and pl.mmio.results.cached
-        with Runtime(library, board.release, "mmio", mmio=pl.mmio, deadline_ms=20_000) as runtime:
-            found = np.stack([np.frombuffer(runtime.forward(t), dtype=np.float32).copy() for t in tokens[:6]])
-            assert_same_bits(found, wanted[:6])
-            assert runtime.profile()["cache_calls"] > 0
-            assert abs(runtime.measure_clock(1000) - 125e6) < 5e6
-            assert runtime.read_control(formats.REGISTERS["CONTENT_ID"]) == CONTENT_ID
+        assert pl.mmio.streams.cached == streams_cached and pl.mmio.results.cached
+        found, profile = say(board, pl, tokens[:6])
+        assert_same_bits(found, wanted[:6])
+        # Uncached writes are flushed out of the level 2 cache once a group, by a clean of results.
+        xrt = ctypes.CDLL(str(Path(os.environ["XILINX_XRT"]) / "lib" / "libxrt_core.so"))
+        streams, results = (xrt.fake_cleans(buffer.bo_handle) for buffer in (pl.mmio.streams, pl.mmio.results))
+        groups = 6 * (5 * SMALL_SHAPE.layers + 1)
+        assert streams > groups if streams_cached else streams == 0
+        assert results == (0 if streams_cached else groups)
     finally:
         pl.close()
+
+
+def test_pynq_3_1_gives_no_handles(
+    make_board,
+    small_image: Path,
+    small_run: tuple[list[int], np.ndarray],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    """Its buffers are objects that C cannot sync: they come from the kernel's driver, and C syncs through that."""
+    tokens, wanted = small_run
+    library = test_program(
+        "zocl_runtime.so", "x86_64-linux", "gcc", [*runtime_sources(), HERE / "fake_zocl.c"], "-shared"
+    )
+    total = memory_plan(library, small_image / "params.tfp").total
+    board = make_board(pynq="3.1.1", memory_file_bytes=2 * total)
+    runtime = board.release / "runtime" / "libtritforge.so"
+    shutil.copy(library, runtime)
+    driver = ctypes.CDLL(str(runtime))
+
+    def ioctl(node: int, request: int, data: bytes) -> bytes:
+        text = ctypes.create_string_buffer(data, len(data))
+        error = driver.fake_zocl(node, ctypes.c_ulong(request), text)
+        if error:
+            raise OSError(error, os.strerror(error))
+        return text.raw
+
+    monkeypatch.setattr(zocl.fcntl, "ioctl", ioctl)
+    monkeypatch.setattr(zocl, "RENDER_NODE", str(board.served / "memory"))
+    monkeypatch.setenv("FAKE_ZOCL_BASE", str(BASE))
+    monkeypatch.chdir(tmp_path)
+    pl = Pl(str(board.release))
+    try:
+        assert not (tmp_path / "loaded.xclbin").exists()
+        assert not pl.mmio.streams.cached and pl.mmio.results.cached and not pl.mmio.sync
+        found, _ = say(board, pl, tokens[:6])
+        assert_same_bits(found, wanted[:6])
+        assert driver.fake_cleans(pl.mmio.results.bo_handle) == 6 * (5 * SMALL_SHAPE.layers + 1)
+    finally:
+        pl.close()
+
+
+DSB = {"armv7-linux": (b"\x4f\xf0\x7f\xf5", b"\xbf\xf3\x4f\x8f"), "aarch64-linux": (b"\x9f\x3f\x03\xd5",)}
+"""``dsb sy`` as A32 and T32, and as A64."""
+
+
+@pytest.mark.parametrize(("target", "compiler"), [machine for machine in MACHINES if machine[0] in DSB])
+def test_the_barriers_of_a_board_are_in_its_library(target: str, compiler: Compiler) -> None:
+    """One behind what the CPU wrote, one before what it reads. No machine that runs here would miss them."""
+    code = read_elf(runtime_library(target, compiler)).code
+    assert sum(code.count(word) for word in DSB[target]) == 2
+
+
+def test_the_fake_has_the_real_signatures(make_board) -> None:  # type: ignore[no-untyped-def]
+    """As in the source distributions of pynq 3.0.1 and 3.1.1."""
+    make_board()
+    import pynq
+
+    assert str(inspect.signature(pynq.Overlay)) == (
+        "(bitfile_name, dtbo=None, download=True, ignore_version=False, device=None, gen_cache=False)"
+    )
+    assert str(inspect.signature(pynq.allocate)) == "(shape, dtype='u4', target=None, **kwargs)"
+    assert str(inspect.signature(pynq.MMIO)) == "(base_addr, length=4, device=None, **kwargs)"
 
 
 def result_descriptors(board: Board, pl: Pl) -> list[tuple[int, int]]:
@@ -168,7 +258,7 @@ def test_results_through_the_coherent_port(
 ) -> None:
     """As bitstream.json says: then nothing of the results is invalidated, which here would have been an error."""
     tokens, wanted = small_run
-    board = make_board(knows_cacheable=True, results_coherent=True, told_coherent=told)
+    board = make_board(results_coherent=True, told_coherent=told)
     pl = Pl(str(board.release))
     library = board.release / "runtime" / "libtritforge.so"
     try:
@@ -180,6 +270,34 @@ def test_results_through_the_coherent_port(
             else:
                 with pytest.raises(PlUnfit, match="of the cache failed"):
                     runtime.forward(tokens[0])
+    finally:
+        pl.close()
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
+def test_descriptors_through_the_coherent_port(
+    told: bool,
+    make_board,
+    small_run: tuple[list[int], np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    """Then streams are cached, weights, K, V, x and q are cleaned, and no status word is invalidated."""
+    tokens, wanted = small_run
+    board = make_board(descriptors_coherent=True, told_descriptors_coherent=told)
+    as_asked = PynqSide.allocate
+    if not told:
+        monkeypatch.setattr(PynqSide, "allocate", lambda side, size, cached: as_asked(side, size, True))
+    pl = Pl(str(board.release))
+    try:
+        assert pl.mmio.streams.cached and pl.mmio.results.cached
+        if told:
+            assert_same_bits(say(board, pl, tokens[:3])[0], wanted[:3])
+            pl.mmio.streams.cached = 0
+            with pytest.raises(UsageFailure, match="need a cached buffer"):
+                say(board, pl, tokens[:1])
+        else:
+            with pytest.raises(PlUnfit, match="invalidation of the cache failed"):
+                say(board, pl, tokens[:1])
     finally:
         pl.close()
 
@@ -234,20 +352,22 @@ def test_clock_divisors() -> None:
     assert abs(1000.0 / np.prod(clock_divisors(1000.0, 142.86)) - 142.857) < 0.01
 
 
-def test_fpga_manager(tmp_path: Path) -> None:
+def test_fpga_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files in the kernel's place: the bitstream goes into the firmware folder, its name to the manager."""
     manager, firmware = tmp_path / "fpga0", tmp_path / "firmware"
     manager.mkdir(), firmware.mkdir()
     (manager / "state").write_text("operating\n")
     binfile = tmp_path / "combined.bin"
     binfile.write_bytes(b"\x66\x55\x99\xaa" * 4)
-    side = KernelSide(str(binfile), str(manager), str(firmware), render="/dev/null")
+    monkeypatch.setattr(zocl, "RENDER_NODE", "/dev/null")
+    side = KernelSide(str(binfile), str(manager), str(firmware))
     side.close()
     assert (manager / "firmware").read_text() == "tritforge-combined.bin"
     assert (manager / "flags").read_text() == "0"
     assert (firmware / "tritforge-combined.bin").read_bytes() == binfile.read_bytes()
+    monkeypatch.setattr(zocl, "RENDER_NODE", str(tmp_path / "none"))
     with pytest.raises(Fault, match="no zocl driver"):
-        KernelSide(str(binfile), str(manager), str(firmware), render=str(tmp_path / "none"))
+        KernelSide(str(binfile), str(manager), str(firmware))
     with pytest.raises(Fault, match="not loaded"):
         KernelSide(str(tmp_path / "none.bin"), str(manager), str(firmware))
 

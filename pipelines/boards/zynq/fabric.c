@@ -139,8 +139,8 @@ static DEVICE_ATTR_WO(firmware);
 
 #define BUFFERS 7
 #define OFFSET_SHIFT 28 /* a buffer's mmap offset is its handle (1..7) times 256 MiB */
-#define COHERENT BIT(27)
-#define KNOWN_FLAGS (COHERENT | BIT(28))
+#define CACHEABLE BIT(24) /* zocl drops all flags but this one and EXECBUF; here the others are errors */
+#define KNOWN_FLAGS (CACHEABLE | 0xFFFF) /* and the memory's index */
 
 struct buffer {
 	void *cpu;
@@ -238,7 +238,7 @@ static int node_mmap(struct file *file, struct vm_area_struct *vma)
 
 	if (!buffer || vma->vm_pgoff & ((1ul << (OFFSET_SHIFT - PAGE_SHIFT)) - 1) || bytes > buffer->bytes)
 		return -EINVAL;
-	if (buffer->flags & COHERENT)
+	if (!(buffer->flags & CACHEABLE))
 		vma->vm_page_prot = pgprot_writecombine(vma->vm_page_prot);
 	return remap_pfn_range(vma, vma->vm_start, buffer->physical >> PAGE_SHIFT, bytes, vma->vm_page_prot);
 }

@@ -1,4 +1,8 @@
-"""A strict pynq 3.0: the real signatures, and the traps that cost people a day each.
+"""A strict pynq, 3.0.1 or 3.1.1 as ``facts.json`` says: signatures and traps read from their source distributions.
+
+What differs from numpy's and XRT's own is a trap on purpose: buffers are uncached unless asked otherwise, ``coherent``
+is False and ``cacheable`` True for each of them; a buffer's memory goes with the object; 3.0 holds the device as a
+ctypes pointer and buffers as numbers, 3.1 as objects of pyxrt that nothing can be cast from; 3.1 leaves a file behind.
 
 Registers and memory are files in a folder, FAKE_PYNQ_FOLDER or the board's own, that another process serves
 (pl_server.c). ``facts.json`` there describes the board; with ``server`` in it (a command), loading a bitstream starts
@@ -15,8 +19,9 @@ import subprocess
 
 _folder = os.environ.get("FAKE_PYNQ_FOLDER", "/var/lib/fake-pynq")
 _facts = json.load(open(os.path.join(_folder, "facts.json")))
-_state = {"loaded": None, "used": 0, "buffers": []}
-__version__ = "3.0.1"
+_state = {"loaded": None, "used": 0, "buffers": 0}
+__version__ = _facts["pynq"]
+_pyxrt = __version__ >= "3.1"
 
 
 def _map(name):
@@ -35,9 +40,15 @@ class _Array:
         self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": typestr, "version": 3}
 
 
+class _Pyxrt:
+    """A device or buffer of pyxrt: nothing that ctypes takes."""
+
+
 class _Device:
     def __init__(self):
-        self.handle = ctypes.c_void_p(0x71170)
+        # xclOpen's result type is POINTER(c_void_p): an instance of that, not a number and not a c_void_p
+        handle = ctypes.cast(0x71170, ctypes.POINTER(ctypes.c_void_p))
+        self.handle = _Pyxrt() if _pyxrt else handle
 
 
 _device = _Device()
@@ -45,14 +56,20 @@ _device = _Device()
 
 class Overlay:
     def __init__(self, bitfile_name, dtbo=None, download=True, ignore_version=False, device=None, gen_cache=False):
+        if not isinstance(bitfile_name, str):
+            raise TypeError("Bitstream name has to be a string.")
         if "XILINX_XRT" not in os.environ:
             raise RuntimeError("No Devices Found")
         if not os.path.isabs(bitfile_name) or not os.path.exists(bitfile_name):
             raise OSError(f"Bitstream file {bitfile_name} does not exist.")
         if not os.path.exists(os.path.splitext(bitfile_name)[0] + ".hwh"):
             raise RuntimeError("Unable to find metadata for bitstream")
+        self.device = _device
         if download:
             _state["loaded"] = bitfile_name
+            if _pyxrt:
+                with open("loaded.xclbin", "wb") as stream:
+                    stream.write(b"xclbin2")
             if "server" in _facts:
                 _bring_up(os.path.splitext(bitfile_name)[0] + ".hwh")
 
@@ -62,7 +79,7 @@ def _bring_up(handoff):
     if "logic" in _state:
         _state["logic"].stdin.close()
         _state["logic"].wait()
-    for name, size in (("registers", 5 * 0x10000), ("memory", _facts["cma_bytes"])):
+    for name, size in (("registers", 5 * 0x10000), ("memory", _facts.get("memory_file_bytes", _facts["cma_bytes"]))):
         with open(os.path.join(_folder, name), "wb") as stream:
             stream.truncate(size)
     # The driver's deadline is a real board's; a simulation on a busy machine keeps no real time.
@@ -103,7 +120,7 @@ class Clocks(metaclass=_ClocksMeta):
 
 
 class MMIO:
-    def __init__(self, base_addr, length=4, device=None):
+    def __init__(self, base_addr, length=4, device=None, **kwargs):
         if _state["loaded"] is None:
             raise AssertionError("registers of an overlay that is not loaded: the bus hangs")
         window = {0x43C00000: 4, **{0x40400000 + 0x10000 * i: i for i in range(4)}}[base_addr]
@@ -115,9 +132,12 @@ class MMIO:
 
 
 class PynqBuffer(_Array):
-    def __init__(self, owner, address, shape, typestr, bo, device_address, coherent):
+    coherent = False
+    cacheable = True
+
+    def __init__(self, owner, address, shape, typestr, bo, device_address):
         super().__init__(owner, address, shape, typestr)
-        self.bo, self.device_address, self.coherent, self.device = bo, device_address, coherent, _device
+        self.bo, self.device_address, self.device, self.offset = bo, device_address, _device, 0
         self.freed = False
 
     @property
@@ -125,48 +145,52 @@ class PynqBuffer(_Array):
         return self.device_address
 
     @property
-    def cacheable(self):
-        return not self.coherent
-
-    @property
     def virtual_address(self):
         return self.__array_interface__["data"][0]
+
+    @property
+    def nbytes(self):
+        return self.shape[0] * int(self.__array_interface__["typestr"][2:])
 
     def flush(self):
         raise AssertionError("flush() syncs the whole buffer")
 
-    invalidate = flush
+    invalidate = sync_to_device = sync_from_device = flush
 
     def freebuffer(self):
-        self.freed = True
+        """The real one unmaps: who still looks there crashes. Here it finds nothing that makes sense."""
+        if not self.freed:
+            self.freed = True
+            ctypes.memset(self.virtual_address, 0xDE, self.nbytes)
+
+    def __del__(self):
+        self.freebuffer()
 
 
 def allocate(shape, dtype="u4", target=None, **kwargs):
     if _state["loaded"] is None:
         raise RuntimeError("Overlay is not downloaded")
-    if kwargs and not _facts["knows_cacheable"]:
-        raise TypeError("allocate() got an unexpected keyword argument 'cacheable'")
-    cacheable = kwargs.pop("cacheable", True)
-    assert not kwargs
+    return _allocate(shape, dtype, **kwargs)
+
+
+def _allocate(shape, dtype, cacheable=0, pointer=None, cache=None):
+    assert pointer is None and cache is None
     width = {"u1": 1, "u4": 4}[dtype]
     size = -(-shape[0] * width // 4096) * 4096
     if _state["used"] + size > _facts["cma_bytes"]:
         raise RuntimeError("Allocate failed: 4294967295")
     at, _state["used"] = _state["used"], _state["used"] + size
-    backing = _map("memory")
-    pl = ctypes.addressof(ctypes.c_char.from_buffer(backing)) + at
-    bo, typestr, device_address = len(_state["buffers"]) + 1, "<" + dtype, _facts["base"] + at
-    if cacheable and _facts.get("results_coherent"):
-        # The logic writes through the coherent port: the processor sees it at once, and to sync is an error here.
-        buffer = PynqBuffer(backing, pl, shape, typestr, bo, device_address, coherent=False)
-    elif cacheable:
+    owner = backing = _map("memory")
+    address = pl = ctypes.addressof(ctypes.c_char.from_buffer(backing)) + at
+    _state["buffers"] += 1
+    bo = _state["buffers"]
+    descriptors = bo == 1 and _facts.get("descriptors_coherent")
+    if cacheable and not _facts.get("results_coherent") and not descriptors:
         raw = (ctypes.c_uint8 * (size + 4096))()
         ctypes.memset(raw, 0xA5, len(raw))  # what lies in memory is not what the logic left there
-        address = -(-ctypes.addressof(raw) // 4096) * 4096
+        address, owner = -(-ctypes.addressof(raw) // 4096) * 4096, (raw, backing)
+    # Through a coherent port the logic's writes are seen at once; to invalidate would lose them: an error here.
+    if not (cacheable and _facts.get("results_coherent")):
         xrt = ctypes.CDLL(os.path.join(os.environ["XILINX_XRT"], "lib", "libxrt_core.so"))
-        xrt.fake_register(bo, ctypes.c_void_p(address), ctypes.c_void_p(pl), ctypes.c_size_t(size))
-        buffer = PynqBuffer((raw, backing), address, shape, typestr, bo, device_address, coherent=False)
-    else:
-        buffer = PynqBuffer(backing, pl, shape, typestr, bo, device_address, coherent=True)
-    _state["buffers"].append(buffer)
-    return buffer
+        xrt.fake_register(bo, ctypes.c_void_p(address), ctypes.c_void_p(pl), ctypes.c_size_t(size), bool(descriptors))
+    return PynqBuffer(owner, address, shape, "<" + dtype, _Pyxrt() if _pyxrt else bo, _facts["base"] + at)
