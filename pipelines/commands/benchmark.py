@@ -28,6 +28,7 @@ from pipelines.hardware.verilate import MODEL_LIBRARY, RTL, RTL_LIBRARY
 from pipelines.model import pace
 from pipelines.report import benchmark, circuits, processor
 from pipelines.report.benchmark import Entry
+from pipelines.report.html import number
 from pipelines.report.night import nights, read
 from pipelines.report.reference import reference
 from pipelines.report.timemodel import POSITIONS
@@ -251,7 +252,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"{'figure':<{width}}  {'value':>24}  {'limit':>16}  {'reference':>16}")
     for entry in result["figures"]:
         figure = Figure(**entry["figure"])
-        beside = [f"{entry[key]['value']:,.5g}" if entry[key] else "" for key in ("limit", "reference")]
+        beside = [number(entry[key]["value"]) if entry[key] else "" for key in ("limit", "reference")]
         print(f"{entry['name']:<{width}}  {figure!s:>24}  {beside[0]:>16}  {beside[1]:>16}")
     print("\nMilliseconds a token, 0.7 B model [model: RTL cycles, CPU, and the reference's hand-over]")
     print(f"{'T':>5} {'matrices':>9} {'attention':>9} {'CPU':>7} {'total':>8} {'+hand-over':>10} {'reference':>9}")
@@ -269,14 +270,14 @@ def show(result: dict[str, Any]) -> None:
     total = sum(step["ms"] for step in result["waterfall"])
     given = result["time_model"]
     print(f"  {'together':<22} {total:>7.2f} ms [model]")
-    print(f"  {'forecast of its parts':<22} {given['forecast_ms']:>7.2f} ms [reference]")
-    print(f"  {'rest, found on silicon':<22} {given['rest_ms']:>7.2f} ms [reference]")
+    print(f"  {'reference, forecast':<22} {given['forecast_ms']:>7.2f} ms [reference]")
+    print(f"  {'reference, the rest':<22} {given['rest_ms']:>7.2f} ms [reference]")
 
 
 def _show_time_model(given: str, model: Mapping[str, Any], beside: str, total: str) -> None:
     """A model of time with its parameters, and each total beside the one that it is measured by."""
     print(f"\nThe time model, given {given} [model]")
-    print("  " + ", ".join(f"{name} {value:,.5g}" for name, value in model["parameters"].items()))
+    print("  " + ", ".join(f"{name} {number(value)}" for name, value in model["parameters"].items()))
     for row in model["rows"]:
         print(
             f"  T = {row['t']:>3}: {row['total']:>6.1f} ms, {beside} {row[total]:>6.1f} ms,"

@@ -96,5 +96,5 @@ def test_the_terminal_shows_models_with_their_parameters_and_the_budget_with_its
     )
     shown = capsys.readouterr().out
     assert shown.count("wall_gb_per_s 2.009") == 2 and shown.count("[model]\n  packed_bytes") == 2
-    for line in ("forecast of its parts   109.20 ms [reference]", "rest, found on silicon   26.80 ms [reference]"):
+    for line in ("reference, forecast     109.20 ms [reference]", "reference, the rest      26.80 ms [reference]"):
         assert line in shown
