@@ -36,6 +36,18 @@ FLAGS = (
 CLANG_FLAGS = ("-fno-slp-vectorize",)
 RELEASE_FLAGS = ("-g0", "-s")
 
+LIBM = frozenset(
+    name + suffix
+    for name in (
+        "acos asin atan atan2 cos sin tan acosh asinh atanh cosh sinh tanh exp exp2 exp10 expm1 frexp ilogb "
+        "ldexp log log10 log1p log2 logb modf scalbn scalbln cbrt fabs hypot pow sqrt erf erfc lgamma tgamma "
+        "ceil floor nearbyint rint lrint llrint round lround llround trunc fmod remainder remquo copysign nan "
+        "nextafter nexttoward fdim fmax fmin fma sincos"
+    ).split()
+    for suffix in ("", "f", "l")
+)
+"""Functions of libm (C11, 7.12, and glibc's own). zig links some of them from its own library, gcc leaves them open."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -104,8 +116,9 @@ def compile_c(
         command = [str(find_tool(machine.gcc[0])), *machine.gcc[1:]]
     command += [*FLAGS, f"-I{NATIVE / 'include'}", f"-I{ROOT / 'hw' / 'sim'}", f"-I{NATIVE / 'src'}"]
     output.parent.mkdir(parents=True, exist_ok=True)
+    libraries = () if "macos" in target or "-r" in flags else ("-ldl",)
     run_tool(
-        [*command, *map(str, sources), "-o", str(output), *(() if "macos" in target else ("-ldl",)), *flags],
+        [*command, *map(str, sources), "-o", str(output), *libraries, *flags],
         deadline=deadline,
         log=log,
         env={"ZIG_LOCAL_CACHE_DIR": str(cache)} if compiler == "zig" else None,
@@ -131,10 +144,34 @@ def build(target: str, out: Path, *, deadline: Deadline, log: Path, compiler: Co
     if "macos" in target:
         # the linker's own name of the library must not be the folder it was built in
         shared.append(f"-Wl,-install_name,@rpath/{machine.library}")
-    compile_c(target, runtime_sources(), library, deadline=deadline, log=log, compiler=compiler, flags=shared)
-    if "macos" not in target:
-        check_library(library, target)
+        return compile_c(
+            target, runtime_sources(), library, deadline=deadline, log=log, compiler=compiler, flags=shared
+        )
+    whole = out / "runtime.o"
+    compile_c(target, runtime_sources(), whole, deadline=deadline, log=log, compiler=compiler, flags=["-r", "-g0"])
+    check_no_libm(whole, target)
+    compile_c(target, [whole], library, deadline=deadline, log=log, compiler=compiler, flags=shared)
+    whole.unlink()
+    check_library(library, target)
     return library
+
+
+def check_no_libm(path: Path, target: str) -> None:
+    """GateError if a library needs libm, or calls a function of it. In a library that is linked, a function that the
+    linker took from elsewhere is not seen any more; in the object file before it is."""
+    elf = read_elf(path)
+    found = [name for name in elf.needed if name.startswith("libm.")] + sorted(LIBM.intersection(elf.undefined))
+    if found:
+        raise GateError(
+            f"{path.name} for {target} needs {', '.join(found[:4])}: libm's results differ between machines",
+            hint="use the exponential and square root of native/src/kernels.h",
+        )
+
+
+def _on_the_board(version: str) -> bool:
+    """Names without a number, such as GLIBC_ABI_DT_RELR of 2.36, are newer than the board's or not for programs."""
+    found = re.fullmatch(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?", version)
+    return found is not None and (int(found[1]), int(found[2])) <= NEWEST_GLIBC
 
 
 def check_library(library: Path, target: str) -> None:
@@ -145,16 +182,11 @@ def check_library(library: Path, target: str) -> None:
             f"{library.name} for {target} has fused multiply-adds, whose rounding differs: {', '.join(fused[:4])}",
             hint="-ffp-contract=off must reach every file; write a * b + c as two statements",
         )
-    if any(name.startswith("libm.") for name in elf.needed):
-        raise GateError(
-            f"{library.name} for {target} needs libm, whose results differ between machines",
-            hint="use the exponential and square root of native/src/kernels.h",
-        )
+    check_no_libm(library, target)
     newer = sorted(
         f"{version} of {name}"
         for name, version in elf.versions
-        if (found := re.fullmatch(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?", version))
-        and (int(found[1]), int(found[2])) > NEWEST_GLIBC
+        if version.startswith("GLIBC_") and not _on_the_board(version)
     )
     if newer:
         raise GateError(f"{library.name} for {target} needs {', '.join(newer)}; the board has glibc 2.35")

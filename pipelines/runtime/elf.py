@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pipelines.base.errors import FormatError
 
-_SHT_STRTAB, _SHT_DYNAMIC, _SHT_VERNEED, _SHT_DYNSYM = 3, 6, 0x6FFFFFFE, 11
+_ET_REL = 1
+_SHT_SYMTAB, _SHT_DYNAMIC, _SHT_VERNEED, _SHT_DYNSYM = 2, 6, 0x6FFFFFFE, 11
 _SHF_EXECINSTR = 4
 _DT_NEEDED = 1
 _SHN_UNDEF = 0
@@ -26,7 +27,8 @@ class _Section:
 
 @dataclass(frozen=True)
 class Elf:
-    """``needed`` libraries, ``versions`` as (library, version), ``undefined`` dynamic symbols, ``code`` as bytes."""
+    """``needed`` libraries, ``versions`` as (library, version), ``undefined`` and ``exported`` symbols (all global ones
+    of an object file, else the dynamic ones), ``code`` as bytes."""
 
     bits: int
     needed: tuple[str, ...]
@@ -49,6 +51,7 @@ def read_elf(path: Path) -> Elf:
 
 def _read(data: bytes) -> Elf:
     wide = data[4] == 2
+    symbols = _SHT_SYMTAB if struct.unpack_from("<H", data, 16)[0] == _ET_REL else _SHT_DYNSYM
     if wide:
         table, entry_size, count = (*struct.unpack_from("<Q", data, 40), *struct.unpack_from("<HH", data, 58))
     else:
@@ -88,7 +91,7 @@ def _read(data: bytes) -> Elf:
                 if not following:
                     break
                 at += following
-        elif section.kind == _SHT_DYNSYM:
+        elif section.kind == symbols:
             for at in range(section.offset, section.offset + section.size, section.entry):
                 if wide:
                     name, info, _, index = struct.unpack_from("<IBBH", data, at)
@@ -101,15 +104,15 @@ def _read(data: bytes) -> Elf:
     return Elf(64 if wide else 32, tuple(needed), tuple(versions), tuple(undefined), tuple(exported), code)
 
 
-# A64 instruction words: (mask, value, name). Arm ARM, C4.1: floating-point data-processing (3 source) and the vector
-# forms of FMLA and FMLS, three same and by element, single and half precision.
+# A64 instruction words: (mask, value, name). Arm ARM, C4.1: floating-point data-processing (3 source), and FMLA and
+# FMLS, three same and by element, of vectors and scalars. The machines that are built for have no half precision.
 _FUSED = (
     (0xFF200000, 0x1F000000, "fmadd/fmsub"),
     (0xFF200000, 0x1F200000, "fnmadd/fnmsub"),
     (0xBFA0FC00, 0x0E20CC00, "fmla"),
     (0xBFA0FC00, 0x0EA0CC00, "fmls"),
-    (0xBF80F400, 0x0F801000, "fmla (by element)"),
-    (0xBF80F400, 0x0F805000, "fmls (by element)"),
+    (0xAF80F400, 0x0F801000, "fmla (by element)"),
+    (0xAF80F400, 0x0F805000, "fmls (by element)"),
 )
 
 

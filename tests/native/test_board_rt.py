@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from board_rt import pl, runtime
+from board_rt import machine, pl, runtime
 from pipelines.golden import formats
 from tests.native.conftest import ROOT, test_program
 
@@ -42,6 +42,9 @@ def test_structures_are_laid_out_as_in_the_header(tmp_path: Path) -> None:
 def test_numbers_and_names_are_those_of_the_definitions() -> None:
     assert (pl.CONTROL_BASE, pl.DMA_BASE, pl.DMA_STRIDE, pl.SEGMENT_BYTES) == (
         formats.CONTROL_BASE, formats.DMA_BASE, formats.DMA_STRIDE, formats.SEGMENT_BYTES
+    )  # fmt: skip
+    assert (machine.CONTROL_ID, machine.ID, machine.CONTENT_ID, machine.CYCLES_LO) == (
+        formats.CONTROL_ID, *(formats.REGISTERS[name] for name in ("ID", "CONTENT_ID", "CYCLES_LO"))
     )  # fmt: skip
     assert runtime.TRACE_POINTS == tuple(name for name, _ in formats.TRACE_POINTS)
     header = (ROOT / "native" / "include" / "tritforge.h").read_text()
