@@ -250,9 +250,9 @@ def history(figure="", runs=30):
     """A figure over the nights."""
 
 
-@command("Figures", out="folder for report.html, junit.xml and report.json")
+@command("Figures", out="folder for report.html, junit.xml, report.json and summary.md")
 def report(out=""):
-    """HTML, JUnit and JSON of the last nightly."""
+    """HTML, JUnit, JSON and Markdown of the last nightly."""
 
 
 # ------------------------------------------------------------------------------------------------------------ care
