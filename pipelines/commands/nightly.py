@@ -311,12 +311,14 @@ class Night:
         if not release:
             release = self._cached_release()
         commit = commit_of(self.context.root)
+        # A machine that is a new one every night, as in a container, says by what name its figures are compared.
+        machine = os.environ.get("TRITFORGE_MACHINE") or platform.node()
         return {
             "pipeline": self.pipeline.name,
             "board": self.choice.board.name,
             "model": self.choice.model.name,
             "commit": f"{commit.name}{'+' if commit.dirty else ''}" if commit is not None else "",
-            "machine": f"{platform.node()} ({platform.machine()}, {os.cpu_count()} cores)",
+            "machine": f"{machine} ({platform.machine()}, {os.cpu_count()} cores)",
             "release": release,
             "stages": [step.json() for step in self.steps.values()],
             "optional": [name for name, step in self.steps.items() if step.stage.optional],

@@ -136,6 +136,11 @@ def test_all_run_once_and_then_none(checkout: Path) -> None:
     assert (again["release"], again["texts"]) == (result["release"], result["texts"])
 
 
+def test_a_machine_may_be_named(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITFORGE_MACHINE", "farm")
+    assert night(checkout)["machine"].startswith("farm (")
+
+
 def test_a_changed_source_runs_what_depends_on_it(checkout: Path) -> None:
     night(checkout)
     ran(checkout)

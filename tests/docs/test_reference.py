@@ -83,6 +83,8 @@ def test_templates_can_be_read() -> None:
     assert [step["if"] for step in kept] == ["always()"], "a night that failed is part of the history"
     gitlab = yaml.safe_load((folder / "gitlab.yml").read_text())
     assert gitlab["nightly"]["script"] == ["./inv nightly"] and gitlab["nightly"]["cache"]["when"] == "always"
+    # The host is a new one every night; under its own name no figure would have a past.
+    assert github["env"]["TRITFORGE_MACHINE"] and gitlab["nightly"]["variables"]["TRITFORGE_MACHINE"]
     # Its Python is the emulated board's, which byte code is made for.
     images = {job["container"] for job in github["jobs"].values()} | {gitlab["default"]["image"]}
     assert images == {"debian:12"} and PYTHON_VERSION == "3.11"
