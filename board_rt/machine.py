@@ -8,6 +8,7 @@ from board_rt.runtime import Runtime
 
 CONTROL_ID = 0x54495254  # registers of the control block, pipelines/golden/formats.py
 ID, CONTENT_ID, CYCLES_LO = 0x000, 0x008, 0x010
+CORES = 2  # of a Zynq-7020; the runtime takes at most 16 threads, and a machine that plays a board may have more
 CLOCK_TOLERANCE = 0.01  # of the clock's rate: far above crystals, far below the next divider
 CLOCK_MS = (20, 200, 2000, 8000)  # on a machine with a load of 13 an emulated board was 40 ms late
 
@@ -15,7 +16,8 @@ CLOCK_MS = (20, 200, 2000, 8000)  # on a machine with a load of 13 an emulated b
 class Machine:
     """``backend`` None is what the release is for: ``rtl`` with its library, ``mmio`` with its bitstream.
 
-    ``threads``: both cores. A context manager; ``runtime`` is the open :class:`board_rt.runtime.Runtime`.
+    It computes with as many threads as a board has cores. A context manager; ``runtime`` is the open
+    :class:`board_rt.runtime.Runtime`.
     """
 
     def __init__(self, folder, backend=None, context=None, deadline_ms=None):
@@ -25,7 +27,7 @@ class Machine:
         model = os.path.join(folder, "bitstream", "libtritforge_model.so")
         self.backend = backend or ("rtl" if os.path.exists(rtl) else "mmio")
         self.pl = None
-        options = {"context": context, "threads": os.cpu_count() or 1}
+        options = {"context": context, "threads": min(os.cpu_count() or 1, CORES)}
         if self.backend == "rtl":
             options["pl_library"] = rtl
         elif self.backend == "model":

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from board_rt import machine, pl, runtime
 from pipelines.golden import formats
@@ -37,6 +41,15 @@ def test_structures_are_laid_out_as_in_the_header(tmp_path: Path) -> None:
     source.write_text("#include <stdio.h>\n#include <tritforge.h>\nint main(void) {\n" + "\n".join(lines) + "\n}\n")
     program = test_program("layout", "x86_64-linux", "gcc", [source])
     assert subprocess.run([program], capture_output=True, text=True, check=True).stdout == wanted
+
+
+def test_a_machine_of_many_cores_plays_a_board_of_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bitstream").mkdir()
+    (tmp_path / "bitstream" / "libtritforge_rtl.so").touch()
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(machine, "Runtime", lambda *_, **options: options)
+    opened: Any = machine.Machine(str(tmp_path)).runtime
+    assert opened["threads"] == 2
 
 
 def test_numbers_and_names_are_those_of_the_definitions() -> None:
