@@ -15,6 +15,7 @@ from html import escape
 WIDTH = 360
 HEIGHT = 230
 LEFT, RIGHT, TOP, BOTTOM = 50, 10, 22, 34
+LETTER = 7  # width of one in a plot's font, at most
 LABEL_HEIGHT = 15  # a part at least this high has room for its number
 
 
@@ -46,7 +47,7 @@ def stacked(title: str, description: str, labels: Sequence[str], parts: Sequence
     plot = _Plot(title, description, ticks, unit)
     step = plot.width / max(1, len(labels))
     for i, label in enumerate(labels):
-        x, y = LEFT + step * (i + 0.18), 0.0
+        x, y = plot.left + step * (i + 0.18), 0.0
         for number, part in enumerate(parts):
             value = part.values[i] or 0
             top = plot.y(y + value)
@@ -75,9 +76,11 @@ def lines(title: str, description: str, labels: Sequence[str], series: Sequence[
     for i, label in enumerate(labels):
         if i % every == 0:
             anchor = "end" if i and i == len(labels) - 1 else "middle"
-            plot.text(LEFT + step * i, HEIGHT - BOTTOM + 18, label, anchor)
+            plot.text(plot.left + step * i, HEIGHT - BOTTOM + 18, label, anchor)
     for number, one in enumerate(series):
-        points = [(LEFT + step * i, plot.y(value), value) for i, value in enumerate(one.values) if value is not None]
+        points = [
+            (plot.left + step * i, plot.y(value), value) for i, value in enumerate(one.values) if value is not None
+        ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
         dash = ' stroke-dasharray="5 4"' if one.dashed else ""
         plot.add(f'<polyline points="{path}" fill="none" stroke="var(--p{number})" stroke-width="2"{dash}/>')
@@ -131,13 +134,15 @@ class _Plot:
     def __init__(self, title: str, description: str, ticks: Sequence[float], unit: str) -> None:
         self.title, self.description, self.unit = title, description, unit
         self.low, self.high = ticks[0], ticks[-1]
-        self.width = WIDTH - LEFT - RIGHT
         self._body: list[str] = []
         digits = next((n for n in range(4, 7) if len({_short(tick, n) for tick in ticks}) == len(ticks)), 7)
-        for tick in ticks:
+        shown = [_short(tick, digits) for tick in ticks]
+        self.left = max(LEFT, LETTER * max(len(text) for text in shown) + 8)
+        self.width = WIDTH - self.left - RIGHT
+        for tick, text in zip(ticks, shown, strict=True):
             y = self.y(tick)
-            self.add(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            self.text(LEFT - 5, y + 4, _short(tick, digits), "end")
+            self.add(f'<line x1="{self.left}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+            self.text(self.left - 5, y + 4, text, "end")
 
     def y(self, value: float) -> float:
         return HEIGHT - BOTTOM - (value - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import xml.etree.ElementTree as ElementTree
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -16,12 +17,13 @@ from pipelines.commands import history as history_command
 from pipelines.commands import report as report_command
 from pipelines.commands.context import Context
 from pipelines.config.pipeline import Regression, Webhook
-from pipelines.report import html, junit, markdown, webhook
+from pipelines.report import html, junit, markdown, svg, webhook
 from pipelines.report.benchmark import model_against_reference
 from pipelines.report.history import History
 from pipelines.report.night import nights, read
 from pipelines.report.reference import reference
 from pipelines.report.summary import summarise
+from pipelines.report.svg import Series
 from tests.report.browser import chromium, measure, picture
 from tests.report.nights import BASE, commit, document, keep, synthetic
 
@@ -202,6 +204,14 @@ def test_a_first_night_without_anything_is_drawn_too(tmp_path: Path) -> None:
         history.take_in(tmp_path / "nights")
         page = html.render(summarise(read(path), None, history, Regression()))
     assert "This is the first night" in page and "Incomplete" in page
+
+
+def test_a_plot_s_axis_tells_near_numbers_apart_and_does_not_go_below_what_can_be() -> None:
+    near = svg.lines("a", "b", ["1", "2"], [Series("x", [4_680_550.0, 4_681_937.0])], "bytes")
+    ticks = re.findall(r'text-anchor="end">([\d.]+M)<', near)
+    assert len(ticks) >= 4 and len(set(ticks)) == len(ticks)
+    wide = svg.lines("a", "b", ["1", "2"], [Series("x", [62.0, 1063.0])], "s")
+    assert '"end">0</text>' in wide and ">-" not in wide
 
 
 class _Root:
