@@ -112,9 +112,9 @@ class Emulator:
 
         Raises BoardOffline with the console's last lines when the boot does not end in time.
         """
-        deadline = deadline or Deadline.after(BOOT_DEADLINE_S + IMAGE_DEADLINE_S)
+        patience = deadline or Deadline.after(BOOT_DEADLINE_S + IMAGE_DEADLINE_S)
         self.folder.mkdir(parents=True, exist_ok=True)
-        with held(self.folder / "start.lock", f"start {self.name}", deadline=deadline, on_wait=say):
+        with held(self.folder / "start.lock", f"start {self.name}", deadline=patience, on_wait=say):
             if fresh:
                 self._kill()
                 self._disk().unlink(missing_ok=True)
@@ -127,7 +127,8 @@ class Emulator:
                 image = self.image(deadline=deadline, on_build=say)
                 say(f"starting {self.name}")
                 endpoint = self._launch(image)
-            self._wait_for_ssh(endpoint, deadline.at_most(BOOT_DEADLINE_S))
+            boot = Deadline.after(BOOT_DEADLINE_S)
+            self._wait_for_ssh(endpoint, deadline.at_most(BOOT_DEADLINE_S) if deadline else boot)
         return endpoint
 
     def stop(self) -> bool:

@@ -88,7 +88,7 @@ static int fabric_write_complete(struct fpga_manager *mgr, struct fpga_image_inf
 }
 
 static const struct fpga_manager_ops fabric_ops = {
-	.initial_header_size = 4096, /* how much of the image write_init is shown */
+	.initial_header_size = SYNC_BYTES, /* a shorter image is refused; write_init sees all of a longer one */
 	.state = fabric_state,
 	.write_init = fabric_write_init,
 	.write = fabric_write,

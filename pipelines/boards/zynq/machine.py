@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,8 +52,12 @@ class ZynqEmulator(Emulator):
         }
         return super()._initrd(image) + initrd.archive(entries)
 
+    def image(self, *, deadline: Deadline | None = None, on_build: Callable[[str], None] | None = None) -> Path:
+        """The shared image's folder, and the kernel built when it is not there, which has a deadline of its own."""
+        kernel.cached(self.images, say=on_build or (lambda _: None))
+        return super().image(deadline=deadline, on_build=on_build)
+
     def _launch(self, image: Path) -> Endpoint:
-        kernel.cached(self.images)  # before the console of the last run is put aside
         endpoint = super()._launch(image)
         with (self.folder / "fabric.log").open("wb") as output:
             # In a session of its own, as the emulator: it ends when that does.
@@ -68,7 +73,7 @@ class ZynqEmulator(Emulator):
         return (self.folder / "memory").resolve()
 
     def _qemu(self, qemu: Path, image: Path, initrd: Path, port: int) -> subprocess.Popen[bytes]:
-        built = kernel.cached(self.images, deadline=Deadline.after(kernel.KERNEL_DEADLINE_S))
+        built = kernel.cached(self.images)
         self._memory().unlink(missing_ok=True)  # what the last run left in it
         with self._memory().open("wb") as stream:  # sparse; the fabric must find it however slow QEMU is
             stream.truncate(MEMORY_BYTES)
