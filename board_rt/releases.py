@@ -250,4 +250,6 @@ class Releases:
             trash = os.path.join(self.staging, "old-" + release)
             os.rename(self.path(release), trash)
             shutil.rmtree(trash, ignore_errors=True)
+        if gone:  # and the byte code of what is gone; the next job makes its own again
+            shutil.rmtree(os.path.join(self.root, "pycache"), ignore_errors=True)
         return gone, self.objects.collect()

@@ -80,6 +80,8 @@ def test_keeps_n_and_their_objects_only(bench: BenchBoard, tmp_path: Path) -> No
     assert {entry.name for entry in (bench.root / "releases").iterdir()} == {release.id for release in releases[-2:]}
     wanted = {part.sha256 for release in releases[-2:] for part in release.parts}
     assert {entry.name for entry in (bench.root / "objects").iterdir()} == wanted
+    kept = [path for path in (bench.root / "pycache").rglob("*.pyc") if any(old.id in str(path) for old in releases)]
+    assert kept == [], "byte code of what is gone would fill the card in a year of nights"
 
 
 def test_what_cannot_be_removed_fails_no_deploy(bench: BenchBoard, two_releases: Releases) -> None:
