@@ -21,7 +21,7 @@ from pipelines.base.command import run_tool
 from pipelines.base.console import seconds
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import Interrupted, ToolFailed, TritforgeError, UsageError, worst_status
-from pipelines.base.files import canonical_json, read_json, sha256_bytes, write_json
+from pipelines.base.files import read_json, write_json
 from pipelines.base.lock import held
 from pipelines.commands import builds
 from pipelines.commands.context import Context
@@ -30,6 +30,8 @@ from pipelines.config.pipeline import CHOSEN, TAKES, Pipeline, PipelineStage
 from pipelines.config.settings import Choice
 from pipelines.engine.provenance import commit_of
 from pipelines.engine.schedule import run_all
+from pipelines.engine.stage import Inputs, difference, flat
+from pipelines.engine.store import Artefact
 
 BUILDS = ("build-bitstream", "build-runtime", "convert-weights", "release")
 """Tasks whose results are artefacts: the engine knows whether they would run."""
@@ -125,20 +127,20 @@ class Night:
         planned = graph.plan([self.release_stage], self.context.store, check=self.context.plan)
         outcomes = {outcome.name: outcome for outcome in planned}
         self.details = [outcome.json() for outcome in outcomes.values()]
-        release = outcomes[self.release_stage.name]
         for step in self.steps.values():
             task = step.stage.task
             if task in BUILDS:
                 outcome = outcomes[self._engine_stage(task)]
                 step.cached, step.reason = outcome.cached, outcome.reason
                 continue
-            again = [name for name in self._below(step) if not self.steps[name].cached]
+            again = [name for name in self._stands_on(step) if not self.steps[name].cached]
+            subject = outcomes[self._subject(step)]
             if again:
                 step.reason = "it stands on " + " and ".join(f"'{name}'" for name in again) + ", which would run"
-            elif release.artefact is None:
-                step.reason = "the release would be built"
+            elif subject.artefact is None:
+                step.reason = f"'{subject.name}' would be built"
             else:
-                step.reason = self._stale(step, release.artefact.digest)
+                step.reason = self._stale(step, subject.artefact)
                 step.cached = not step.reason
         self._deploy_before_work()
         for step in self.steps.values():
@@ -158,37 +160,46 @@ class Night:
         return below[kinds[task]] if task in kinds else self.release_stage.name
 
     def _below(self, step: Step) -> list[str]:
+        """What must have ended before it starts."""
         return [*step.stage.needs, *step.stage.after]
 
-    def _stale(self, step: Step, release: str) -> str:
+    def _stands_on(self, step: Step) -> list[str]:
+        """What makes its result another one. ``after`` is an order only, but a report tells of all before it."""
+        return self._below(step) if step.stage.task == "report" else step.stage.needs
+
+    def _subject(self, step: Step) -> str:
+        """The engine's stage that a step's result is about: what takes no board asks the weights alone."""
+        takes = TAKES[step.stage.task]
+        return self._engine_stage("convert-weights" if "model" in takes and "board" not in takes else "release")
+
+    def _stale(self, step: Step, subject: Artefact) -> str:
         """Why the kept result of a step does not count any more; empty when it does."""
         kept = self._kept(step)
         if kept is None:
             return "it never passed here"
-        if kept["depends_on"] != self._depends_on(step, release):
-            return "the release, the board, its options or tritforge itself changed"
+        if changed := difference(kept["depends_on"], self._depends_on(step, subject)):
+            return changed
         hours = (time.time() - float(kept["finished"])) / 3600
         if not 0 <= hours < self.pipeline.fresh_hours:
             return f"its last result is {hours:.1f} hours old"
         step.document, step.elapsed_s = kept["document"], 0.0
         return ""
 
-    def _depends_on(self, step: Step, release: str) -> str:
-        """A hash of all that can change a step's result, apart from the board itself."""
-        below = {name: self.steps[name].document.get("finished") for name in self._below(step)}
-        return sha256_bytes(
-            canonical_json(
-                {
-                    "release": release,
-                    "stage": step.stage.model_dump(mode="json"),
-                    "board": self.choice.board.model_dump(mode="json"),
-                    "prompts": self.pipeline.prompts,
-                    "tokens": self.pipeline.tokens,
-                    "code": self._code,
-                    "below": below if step.stage.task == "report" else None,
-                }
-            )
-        )
+    def _depends_on(self, step: Step, subject: Artefact) -> Inputs:
+        """All that can change a step's result, apart from the board itself."""
+        task = step.stage.task
+        values: dict[str, Any] = {"task": task, **{f"options.{name}": v for name, v in step.stage.options.items()}}
+        if "board" in TAKES[task]:
+            values["board"] = self.choice.board.model_dump(mode="json")
+        if task == "generate":
+            values |= {"prompts": self.pipeline.prompts, "tokens": self.pipeline.tokens}
+        if task == "report":
+            values["results"] = {name: self.steps[name].document.get("finished") for name in self._below(step)}
+        return {
+            f"artefact {subject.name}": subject.digest,
+            **{f"value {name}": value for name, value in flat(values).items()},
+            **{f"file {name}": digest for name, digest in self._code.items()},
+        }
 
     # --------------------------------------------------------------------------------------------------- doing it
 
@@ -362,20 +373,22 @@ class Night:
     def _kept(self, step: Step) -> dict[str, Any] | None:
         try:
             kept = read_json(self._path(step))
-            return kept if {"depends_on", "finished", "document"} <= set(kept) else None
+            whole = {"depends_on", "finished", "document"} <= set(kept) and isinstance(kept["depends_on"], dict)
+            return kept if whole else None
         except (OSError, ValueError, TypeError):
             return None
 
     def _remember(self, step: Step) -> None:
         from pipelines.engine import graph
 
-        release = graph.plan([self.release_stage], self.context.store)[-1].artefact
-        if release is None:  # its sources were changed while the night went on: this result is of no release that is
+        planned = {outcome.name: outcome for outcome in graph.plan([self.release_stage], self.context.store)}
+        subject = planned[self._subject(step)].artefact
+        if subject is None:  # its sources were changed while the night went on: this result is of no release that is
             return
         write_json(
             self._path(step),
             {
-                "depends_on": self._depends_on(step, release.digest),
+                "depends_on": self._depends_on(step, subject),
                 "finished": time.time(),
                 "document": step.document,
             },

@@ -70,7 +70,7 @@ def inputs_of(stage: Stage, hashes: HashCache, upstream: Mapping[str, str]) -> I
             inputs[f"file {name}"] = hashes.sha256(path)
         except OSError as error:
             raise ConfigError(f"stage '{stage.name}' needs {name}: {error.strerror} ({path})") from None
-    for key, value in _flat(stage.values).items():
+    for key, value in flat(stage.values).items():
         inputs[f"value {key}"] = value
     for name, version in stage.tools.items():
         inputs[f"tool {name}"] = version
@@ -97,9 +97,8 @@ def difference(before: Inputs, now: Inputs) -> str:
             changes.append(f"{label} is gone")
         else:
             changes.append(f"{label} changed from {_short(kind, before[name])} to {_short(kind, now[name])}")
-    shown = changes[:3]
-    more = f" and {len(changes) - len(shown)} more inputs" if len(changes) > len(shown) else ""
-    return "; ".join(shown) + more
+    shown, left = changes[:3], len(changes) - 3
+    return "; ".join(shown) + (f" and {left} more input{'s' if left > 1 else ''}" if left > 0 else "")
 
 
 def _short(kind: str, text: str) -> str:
@@ -108,13 +107,13 @@ def _short(kind: str, text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested values as ``a.b.c`` to their canonical JSON, so that a difference names the one value."""
-    flat: dict[str, str] = {}
+    found: dict[str, str] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
-            flat.update(_flat(value, f"{name}."))
+            found.update(flat(value, f"{name}."))
         else:
-            flat[name] = canonical_json(value).decode()
-    return flat
+            found[name] = canonical_json(value).decode()
+    return found

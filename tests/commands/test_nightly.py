@@ -191,7 +191,30 @@ def test_the_program_s_own_code_counts(checkout: Path) -> None:
     (checkout / "pipelines").mkdir()
     (checkout / "pipelines" / "verify.py").write_text("changed")
     plan = {stage["name"]: stage for stage in nightly.plan(context_of(checkout))["stages"]}
-    assert plan["release"]["cached"] and "tritforge itself changed" in plan["deploy"]["reason"]
+    assert plan["release"]["cached"] and plan["deploy"]["reason"] == "pipelines/verify.py is new"
+
+
+def test_what_asks_the_weights_alone_is_kept_when_another_part_of_the_release_changes(checkout: Path) -> None:
+    """And what only comes after another stage, and takes nothing from it."""
+    pipeline = checkout / "config" / "pipelines" / "nightly.yaml"
+    evaluate = "  - {name: evaluate, task: evaluate, needs: [convert-weights], after: [verify]}\n"
+    pipeline.write_text(pipeline.read_text().replace("  - {name: report", evaluate + "  - {name: report"))
+    night(checkout)
+    (checkout / "rtl.sv").write_text("changed")
+    plan = {stage["name"]: stage for stage in nightly.plan(context_of(checkout))["stages"]}
+    assert not plan["verify"]["cached"] and plan["evaluate"]["cached"]
+    (checkout / "weights").write_text("changed")
+    plan = {stage["name"]: stage for stage in nightly.plan(context_of(checkout))["stages"]}
+    assert plan["evaluate"]["reason"] == "it stands on 'convert-weights', which would run"
+
+
+def test_a_changed_option_of_a_stage_is_the_reason_why_it_runs(checkout: Path) -> None:
+    night(checkout)
+    overrides = ["pipelines.nightly.stages.5.options.seed=7"]
+    context = Context(root=checkout, console=Console(quiet=True), overrides=overrides)
+    plan = {stage["name"]: stage for stage in nightly.plan(context)["stages"]}
+    assert plan["generate"]["reason"] == "value options.seed is new"
+    assert plan["verify"]["cached"], "it comes after generate, and takes nothing from it"
 
 
 def test_an_offline_board_is_offline(checkout: Path) -> None:
@@ -239,7 +262,7 @@ def test_old_answers_of_a_board_are_asked_for_again(checkout: Path) -> None:
         path.write_text(json.dumps(kept))
     plan = {stage["name"]: stage for stage in nightly.plan(context_of(checkout))["stages"]}
     assert plan["release"]["cached"]
-    assert plan["verify"]["reason"] in ("it stands on 'deploy' and 'generate', which would run",)
+    assert plan["verify"]["reason"] == "it stands on 'deploy', which would run"
     assert plan["deploy"]["reason"] == "its last result is 13.0 hours old"
 
 
