@@ -86,8 +86,3 @@ class Pl:
         side, self._side = self._side, None
         if side is not None:
             side.close()
-
-
-def address_of(array):
-    """Address of the first byte of a numpy array."""
-    return array.__array_interface__["data"][0]

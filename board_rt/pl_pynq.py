@@ -11,7 +11,6 @@ import os
 import tempfile
 
 from board_rt.faults import Fault
-from board_rt.pl import address_of
 from board_rt.runtime import Buffer
 from board_rt.zocl import Zocl
 
@@ -124,3 +123,8 @@ class PynqSide:
         self._buffers, self._windows = [], []
         if self._zocl:
             self._zocl.close()
+
+
+def address_of(array):
+    """Address of the first byte of a numpy array."""
+    return array.__array_interface__["data"][0]

@@ -13,14 +13,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import GateError, ToolFailed, ToolMissing, UsageError
+from pipelines.vivado.builder import Builder
 from pipelines.vivado.design import Cluster
-
-if TYPE_CHECKING:
-    from pipelines.vivado.build import _Builder
 
 CONNECT_S = 30
 
@@ -42,7 +40,7 @@ def winner(candidates: list[Candidate]) -> Candidate | None:
     return min(good, key=lambda c: (-c.slack_ns, c.name)) if good else None
 
 
-def best_strategy(builder: _Builder, count: int) -> Candidate:
+def best_strategy(builder: Builder, count: int) -> Candidate:
     """Runs the first ``count`` candidates of the design. Raises GateError, with what each reached, when none passes."""
     names = list(builder.design.sweep.candidates)[:count]
     if not names:
@@ -81,7 +79,7 @@ def silent(text: str) -> None:
     """For a task that nobody listens to."""
 
 
-def run_candidate(builder: _Builder, name: str, seconds: float) -> Candidate:
+def run_candidate(builder: Builder, name: str, seconds: float) -> Candidate:
     """One task: a whole attempt with one strategy, within ``seconds``. A failure is a result: the others go on."""
     builder = replace(builder, vivado=builder.vivado.for_task(), deadline=Deadline.after(seconds))
     log = builder.log.with_name(f"{builder.log.stem}-{name}{builder.log.suffix}")
