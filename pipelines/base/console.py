@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from pipelines.base.errors import Interrupted
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -99,7 +101,7 @@ class Console:
         try:
             yield activity
             outcome = "done"
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted):  # the latter in a thread, whose tool was ended
             outcome = "interrupted"
             raise
         finally:
