@@ -49,7 +49,8 @@ def signer(
     if named is not None:
         key = settings.path(named)
         if not key.exists():
-            raise settings.main.fault(("signing",), f"the signing key {key} does not exist")
+            named_at = "key_file" if signing.key_env is None else "key_env"
+            raise settings.main.fault(("signing", named_at), f"the signing key {key} does not exist")
         allowed = (
             settings.path(signing.allowed_signers)
             if signing.allowed_signers

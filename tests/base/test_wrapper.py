@@ -91,6 +91,15 @@ def test_completion_of_what_is_not_prepared_says_and_does_nothing(bare: Path) ->
     assert not (bare / ".venv").exists() and not (bare / ".tritforge").exists()
 
 
+def test_an_environment_whose_python_is_gone_is_made_again(bare: Path) -> None:
+    prepared(bare)
+    python = bare / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to("/nowhere/python3.11")
+    done = type_it(bare, "--list", TRITFORGE_NO_SYSTEM="1")
+    assert done.returncode == 3 and "apt-get install" in done.stderr
+
+
 def test_a_new_lock_prepares_again(bare: Path) -> None:
     prepared(bare)
     (bare / "requirements.lock").write_text("# changed\n")

@@ -240,7 +240,7 @@ def test_a_named_key_must_be_there(root: Path) -> None:
     settings = Settings(root, ["signing.key_env=RELEASE_KEY"], environment={})
     with pytest.raises(ConfigError, match="the variable RELEASE_KEY is not set"):
         signing.signer(settings, root / ".tritforge", {})
-    with pytest.raises(ConfigError, match="the signing key /nowhere does not exist"):
+    with pytest.raises(ConfigError, match="^--set signing.key_env: the signing key /nowhere does not exist"):
         signing.signer(settings, root / ".tritforge", {"RELEASE_KEY": "/nowhere"})
 
 
