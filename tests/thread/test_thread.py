@@ -123,7 +123,7 @@ def test_the_plan_says_what_would_run_and_why(copy: Copy, passed: dict[str, Any]
     assert f"{RTL} changed from {before} to {after}" in reason
     assert plan["release"]["reason"] == "it stands on 'bitstream-combined-verilator', which would run"
     assert plan["deploy"]["reason"] == "it stands on 'release', which would run"
-    assert plan["verify"]["reason"] == "it stands on 'deploy' and 'generate', which would run"
+    assert plan["verify"]["reason"] == "it stands on 'deploy', which would run"
     assert [name for name, stage in planned(copy).items() if stage["cached"]] == STAGES, "and back again"
 
 
