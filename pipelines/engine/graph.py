@@ -100,12 +100,11 @@ def run(
     *,
     root: Path,
     jobs: int = 2,
-    again: bool = False,
 ) -> list[Outcome]:
     """Runs what is not cached, up to ``jobs`` stages at once, and returns every outcome.
 
-    A stage that fails does not keep others from running, only those that stand on it. ``again`` builds also what is
-    cached (into the same store; for tests of reproducibility see ``repro``). Raises Interrupted on Ctrl-C.
+    A stage that fails does not keep others from running, only those that stand on it. Raises Interrupted on
+    Ctrl-C.
     """
     ordered = in_order(stages)
     by_name = {stage.name: stage for stage in ordered}
@@ -123,7 +122,7 @@ def run(
     def work(name: str) -> None:
         outcome = outcomes[name]
         try:
-            _run_one(by_name[name], outcome, outcomes, store, console, commit, again)
+            _run_one(by_name[name], outcome, outcomes, store, console, commit)
         except TritforgeError as error:
             if not error.message.startswith("stage '"):
                 error.message = f"stage '{name}': {error.message}"
@@ -203,7 +202,6 @@ def _run_one(
     store: Store,
     console: Console,
     commit: _Once,
-    again: bool,
 ) -> None:
     started = datetime.now(UTC)
     below: dict[str, Artefact] = {}
@@ -213,8 +211,7 @@ def _run_one(
         below[other.name] = artefact
     inputs = inputs_of(stage, store.hashes, {name: artefact.digest for name, artefact in below.items()})
     key = key_of(stage.name, inputs)
-    if not again:
-        outcome.artefact = store.find(key)
+    outcome.artefact = store.find(key)
     if outcome.artefact is not None:
         outcome.cached = True
         store.use(outcome.artefact)
@@ -228,8 +225,7 @@ def _run_one(
         console.say(f"{stage.name}: waiting for {holder}")
 
     with store.building(key, f"build {stage.name}", wait, tell):
-        if not again:
-            outcome.artefact = store.find(key)  # another process was faster
+        outcome.artefact = store.find(key)  # another process was faster
         if outcome.artefact is not None:
             outcome.cached = True
             outcome.reason = ""
