@@ -62,7 +62,8 @@ class Activity:
         """``12 s, 40 of 100 tokens, about 18 s left``."""
         parts = [seconds(self.elapsed_s)]
         if self.total:
-            parts.append(f"{amount(self.done, self.unit)} of {amount(self.total, self.unit)}")
+            done = amount(self.done, self.unit if self.unit == "bytes" else "")  # bytes may turn into MiB halfway
+            parts.append(f"{done} of {amount(self.total, self.unit)}")
         elif self.done:
             parts.append(amount(self.done, self.unit))
         left = self.remaining_s()

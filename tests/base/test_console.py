@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.base import console as console_module
 from pipelines.base.console import Activity, Console, amount, seconds
+from pipelines.base.errors import Interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,6 +33,13 @@ def test_a_failure_is_said() -> None:
     assert stream.getvalue().startswith("pack: failed in ")
 
 
+def test_what_an_interrupt_ended_has_not_failed() -> None:
+    stream = io.StringIO()
+    with pytest.raises(Interrupted), Console(stream).activity("pack"):
+        raise Interrupted("'zig' was stopped")
+    assert stream.getvalue().startswith("pack: interrupted in ")
+
+
 def test_what_is_left() -> None:
     activity = Activity(Console(io.StringIO()), "x", expected_s=100)
     activity.started -= 25
@@ -44,6 +52,9 @@ def test_what_is_left() -> None:
 def test_words() -> None:
     assert [seconds(value) for value in (0.42, 12.34, 245, 3725)] == ["0.42 s", "12.3 s", "4 min 05 s", "1 h 02 min"]
     assert amount(3, "tokens") == "3 tokens"
+    activity = Activity(Console(io.StringIO()), "x", None)
+    activity.done, activity.total, activity.unit = 40, 100, "tokens"
+    assert activity.state().split(", ")[1] == "40 of 100 tokens"
 
 
 def test_rich_is_not_loaded_before_it_is_needed() -> None:
