@@ -14,7 +14,7 @@ from pipelines.commands.context import Context
 from pipelines.model.tiny import corpus
 
 FETCH_S = 300.0
-TORCH_HINT = "pip install torch==2.13.0 in this environment (CPU is enough: half an hour on two cores)"
+TORCH_HINT = "pip install torch==2.13.0 in this environment (CPU is enough: under an hour on two cores)"
 
 
 def run(context: Context, steps: int = 0, out: str = "") -> dict[str, Any]:
