@@ -113,4 +113,5 @@ def _inputs(context: Context, config: ModelConfig, environment: Mapping[str, str
     try:
         return folder, path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"evaluation text {path}: {error.strerror or error}") from error
+        place = context.settings.models[config.name].document.position(("evaluation_text",))
+        raise ConfigError(f"{place}: evaluation text {path}: {error.strerror or error}") from error

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.base.errors import CheckpointError
+from pipelines.base.errors import CheckpointError, ConfigError
 from pipelines.config.model import CheckpointSource, HubSource, ModelConfig, RandomSource
 from pipelines.engine.stage import Build, Stage
 from pipelines.stages.sources import sources
@@ -50,6 +50,8 @@ def weights_stage(
     text: Path | None = None
     if model.calibration is not None:
         text = shop.settings.path(model.calibration.text)
+        if not text.is_file():
+            raise ConfigError(f"{_place(shop, model, 'calibration', 'text')}: there is no file {text}")
         files["calibration text"] = text
         values["calibration_tokens"] = model.calibration.tokens
 
@@ -120,8 +122,14 @@ def checkpoint_folder(
         assert source.path is not None
         folder = shop.settings.path(source.path)
     if not folder.is_dir():
-        raise CheckpointError(f"model '{model.name}': there is no folder {folder}")
+        place = source.path_env or _place(shop, model, "source", "path")
+        raise CheckpointError(f"{place}: model '{model.name}': there is no folder {folder}")
     return folder
+
+
+def _place(shop: Workshop, model: ModelConfig, *key: str) -> str:
+    """Where a value of the model stands, for a message: file, line and column, or the flag that it came from."""
+    return str(shop.settings.models[model.name].document.position(key))
 
 
 def checkpoint_files(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.base.errors import CheckpointError, ConfigError
+from pipelines.base.errors import CheckpointError, ConfigError, TritforgeError
 from pipelines.base.files import HashCache
 from pipelines.config.model import HubSource
 from pipelines.config.settings import ROOT, Settings
@@ -67,6 +67,16 @@ def test_a_checkpoint_that_is_not_there(shop: Workshop, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     with pytest.raises(CheckpointError, match="holds no .safetensors file"):
         weights_stage(shop, model, 8388600, {"TRITFORGE_BITNET_LARGE": str(tmp_path / "model")})
+
+
+@pytest.mark.parametrize(("key", "kind"), [("calibration.text", ConfigError), ("source.path", CheckpointError)])
+def test_a_path_that_leads_nowhere_is_said_where_it_stands(
+    tmp_path: Path, key: str, kind: type[TritforgeError]
+) -> None:
+    settings = Settings(overrides=[f"models.tiny.{key}=/nowhere"], environment={})
+    shop = Workshop(ROOT, settings, tmp_path, Versions(tmp_path / "versions.json"))
+    with pytest.raises(kind, match=f"^--set models.tiny.{key}: .*there is no (file|folder) /nowhere"):
+        weights_stage(shop, settings.model("tiny"), 8388600, {})
 
 
 def test_a_checkpoint_of_the_hub_is_known_by_its_commit(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
