@@ -128,11 +128,7 @@ def test_the_plan_says_what_would_run_and_why(copy: Copy, passed: dict[str, Any]
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize(
-    # The circuit takes minutes to compile: './inv test --campaign' changes it too.
-    "name",
-    [pytest.param(name, marks=[pytest.mark.campaign] if name == "operator" else []) for name in CHANGES],
-)
+@pytest.mark.parametrize("name", CHANGES)
 def test_one_change_and_verify_exits_1(copy: Copy, passed: dict[str, Any], name: str) -> None:
     change = CHANGES[name]
     path = copy.root / change.file
