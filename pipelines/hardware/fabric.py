@@ -89,13 +89,18 @@ class Registers:
         self.indices = np.array(writable) // 4
         self.published = np.zeros(len(writable), dtype=np.uint32)
         self.position = {address: number for number, address in enumerate(writable)}
+        self.words[self.indices] = 0  # what the guest wrote before there was a fabric
         self.publish(self.fixed + self.counters + writable)
 
     def publish(self, addresses: list[int]) -> None:
+        """Writes what is new. A word that is as it was is left alone: the guest may have written over it by now."""
         for address in addresses:
             value = self.pl.read32(address) | (CONSUMED if address in self.tails else 0)
-            if address in self.position:
-                self.published[self.position[address]] = value
+            number = self.position.get(address)
+            if number is not None:
+                if self.published[number] == value:
+                    continue
+                self.published[number] = value
             self.words[address // 4] = value
 
     def serve(self) -> bool:
@@ -108,6 +113,7 @@ class Registers:
                 self.published[number] = self.words[address // 4] = value | CONSUMED
             self.pl.write32(address, value)
             if address not in self.tails:
+                self.published[number] = value  # the guest's; ours is published where it differs
                 self.pl.advance(SETTLE_CYCLES)
                 self.publish([address])
         states = [self.pl.read32(address) for address in self.status]

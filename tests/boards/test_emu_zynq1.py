@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from board_rt.runtime import Buffer, MmioOptions, PlTimeout, Runtime, memory_plan
@@ -22,6 +23,7 @@ from pipelines.boards.zynq.machine import ZynqEmulator, hardware
 from pipelines.config.settings import ROOT
 from pipelines.golden import formats
 from pipelines.hardware import fabric
+from pipelines.hardware.library import CURDESC, DMACR, DMASR, HALTED, Pl
 from tests.boards.conftest import Built
 from tests.checkout import Copy
 
@@ -117,6 +119,41 @@ def test_a_fabric_that_is_gone_is_a_timeout(machine: Machine, built: Built) -> N
         machine.process.kill()
         with pytest.raises(PlTimeout):
             runtime.forward(TOKENS[0])
+
+
+class Interleaved:
+    """Registers in place of the circuits', and a guest that writes RUN while the fabric publishes what it answers."""
+
+    dma = staticmethod(Pl.dma)
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.words = np.frombuffer(memory, dtype=np.uint32)
+        self.values: dict[int, int] = {}
+        self.engaged = False
+
+    def read32(self, address: int) -> int:
+        if self.engaged and address >= formats.CONTROL_BASE + formats.ENGINE_BASE:  # a counter: in the middle of it
+            self.words[self.dma(0, DMACR) // 4] = 1
+        return self.values.get(address, 0)
+
+    def write32(self, address: int, value: int) -> None:
+        self.values[address] = value
+
+    def advance(self, cycles: int) -> None: ...
+
+
+def test_what_the_guest_writes_meanwhile_is_not_overwritten() -> None:
+    """A guest sees a reset's end while the fabric is still publishing, and goes on at once."""
+    memory = mmap.mmap(-1, fabric.MEMORY_BYTES)
+    pl = Interleaved(memory)
+    pl.values |= {pl.dma(engine, DMASR, to_memory=side): HALTED for engine in range(4) for side in (False, True)}
+    registers = fabric.Registers(memory, pl)  # type: ignore[arg-type]  # all of it that is used
+    pl.words[pl.dma(0, CURDESC) // 4] = 0x1000
+    pl.engaged = True
+    assert registers.serve()
+    assert pl.words[pl.dma(0, DMACR) // 4] == 1, "the guest's write was overwritten with the old value"
+    registers.serve()
+    assert pl.values[pl.dma(0, DMACR)] == 1 and pl.values[pl.dma(0, CURDESC)] == 0x1000
 
 
 def test_only_circuits_of_this_machine_are_loaded(machine: Machine, built: Built) -> None:

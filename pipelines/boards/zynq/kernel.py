@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 PACKAGE = "linux-source-6.1"  # bookworm's
 SOURCE = Path("/usr/src") / f"{PACKAGE}.tar.xz"
 PREFIX = "arm-linux-gnueabihf-"
-DEVICE_TREE = "zynq-zc702.dtb"
+DEVICE_TREE = "tritforge-zynq"
 PACKAGES = f"{PACKAGE} make bc bison flex gcc gcc-arm-linux-gnueabihf"
 KERNEL_DEADLINE_S = 7200.0  # minutes of processor time, on a machine that may be busy
 PINNED = {"KBUILD_BUILD_TIMESTAMP": "2024-01-01", "KBUILD_BUILD_USER": "tritforge", "KBUILD_BUILD_HOST": "tritforge"}
@@ -37,7 +37,7 @@ def recipe_key() -> str:
         )
     version = run_tool(["dpkg-query", "-W", "-f", "${Version}", PACKAGE], deadline=Deadline.after(30)).stdout.strip()
     digest = hashlib.sha256(f"{version}\n".encode())
-    for name in ("kernel.py", "kernel.config", "fabric.c"):
+    for name in ("kernel.py", "kernel.config", "fabric.c", "board.dts"):
         digest.update(f"{name} {sha256_file(HERE / name)}\n".encode())
     return digest.hexdigest()[:16]
 
@@ -68,15 +68,16 @@ def build(out: Path, deadline: Deadline, log: Path) -> None:
         run_tool(["tar", "-x", "-f", SOURCE, "-C", scratch, "--strip-components=1"], deadline=deadline, log=log)
         tree = Path(scratch)
         shutil.copyfile(HERE / "fabric.c", tree / "drivers/fpga/tritforge_fabric.c")
+        shutil.copyfile(HERE / "board.dts", tree / f"arch/arm/boot/dts/{DEVICE_TREE}.dts")
         with (tree / "drivers/fpga/Makefile").open("a") as makefile:
             makefile.write("obj-y += tritforge_fabric.o\n")
         make = ["make", f"-j{os.cpu_count() or 1}", "ARCH=arm", f"CROSS_COMPILE={PREFIX}"]
         run_tool([*make, "allnoconfig"], deadline=deadline, log=log, cwd=tree,
                  env={"KCONFIG_ALLCONFIG": str(HERE / "kernel.config")})  # fmt: skip
         refuse_lost_options((HERE / "kernel.config").read_text(), (tree / ".config").read_text())
-        run_tool([*make, "zImage", DEVICE_TREE], deadline=deadline, log=log, cwd=tree, env=PINNED)
+        run_tool([*make, "zImage", f"{DEVICE_TREE}.dtb"], deadline=deadline, log=log, cwd=tree, env=PINNED)
         shutil.copyfile(tree / "arch/arm/boot/zImage", out / "vmlinuz")
-        shutil.copyfile(tree / "arch/arm/boot/dts" / DEVICE_TREE, out / "board.dtb")
+        shutil.copyfile(tree / f"arch/arm/boot/dts/{DEVICE_TREE}.dtb", out / "board.dtb")
     write_json(
         out / "kernel.json",
         {
