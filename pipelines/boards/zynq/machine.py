@@ -77,10 +77,9 @@ class ZynqEmulator(Emulator):
         self._memory().unlink(missing_ok=True)  # what the last run left in it
         with self._memory().open("wb") as stream:  # sparse; the fabric must find it however slow QEMU is
             stream.truncate(MEMORY_BYTES)
-        # A periodic tick: with one-shot timers a boot was seen to wait idle for an interrupt that never came.
         cmdline = (
-            f"nohz=off highres=off console=ttyPS0 root=/dev/mmcblk0 rw mem={self.memory_mib}M cma={self.cma_mib}M "
-            f"panic=5 {self.kernel_arguments}"
+            f"console=ttyPS0 root=/dev/mmcblk0 rw mem={self.memory_mib}M cma={self.cma_mib}M panic=5 "
+            f"{self.kernel_arguments}"
         )
         argv = [
             str(qemu), *hardware(self._memory()), "-no-reboot",
