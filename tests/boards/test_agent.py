@@ -1,0 +1,32 @@
+"""The board's end of a session, without a board."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from board_rt.agent import PIPE_BYTES, Session
+
+F_GETPIPE_SZ = 1032
+
+
+def test_the_pipe_of_an_upload_is_widened_before_anything_is_read(tmp_path: Path) -> None:
+    """sshd's pipe of 64 KiB halved the rate of a push to the emulated board."""
+    reading, writing = os.pipe()
+    session = Session(str(tmp_path), "", stdin=reading)
+    os.write(writing, json.dumps({"id": 1, "do": "hello"}).encode() + b"\n")
+    os.close(writing)
+    session.read_frames()
+    assert fcntl.fcntl(reading, F_GETPIPE_SZ) == PIPE_BYTES
+    assert session.frames.get_nowait()[0] == {"id": 1, "do": "hello"}
+    os.close(reading)
+
+
+def test_what_is_no_pipe_is_read_as_well(tmp_path: Path) -> None:
+    (tmp_path / "frames").write_bytes(b'{"id": 2, "do": "hello"}\n')
+    with (tmp_path / "frames").open("rb") as stream:
+        session = Session(str(tmp_path), "", stdin=stream.fileno())
+        session.read_frames()
+    assert session.frames.get_nowait()[0]["id"] == 2
