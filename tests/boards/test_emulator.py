@@ -107,7 +107,7 @@ def test_its_user_has_one_right(board: Emulator, tmp_path: Path) -> None:
         try:
             if run(endpoint, tmp_path, *boots.split()) != before:
                 return
-        except errors.BoardOffline:
+        except (errors.BoardOffline, AssertionError):  # the latter: no status, for the board went down in the middle
             pass
         time.sleep(1)
 
