@@ -7,6 +7,7 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def run(context: Context, path: Sequence[str] = (), match: str = "", campaign: b
     argv += ["-n", str(PROCESSES), "--dist", "loadfile"] if whole else []
     argv += ["-k", match] if match else []
     argv += ["--campaign"] if campaign else []
-    status = run_tool(argv, cwd=context.root, deadline=deadline, log=log, check=False, on_line=print).status
+    shown = partial(print, flush=True)  # a page of CI should show how far it is
+    status = run_tool(argv, cwd=context.root, deadline=deadline, log=log, check=False, on_line=shown).status
     result = _counts(junit)
     times = _times(junit)
     times["rest"] = times.get("rest", 0.0) + check_s
