@@ -7,10 +7,9 @@ A release appears there only whole. ``current`` is a symbolic link; ``history.js
 
 import os
 import re
-import shutil
 
 from board_rt.faults import Fault, from_os_error
-from board_rt.files import hash_file, link_stamp, make_link, read_json, sync_folder, write_json
+from board_rt.files import hash_file, link_stamp, make_link, read_json, remove_tree, sync_folder, write_json
 from board_rt.objects import Objects, checked_digest
 
 RELEASE_ID = re.compile(r"^[0-9a-f]{8,64}$")
@@ -62,7 +61,7 @@ class Releases:
                 os.makedirs(folder, exist_ok=True)
             for name in os.listdir(self.staging):
                 if not name.endswith(".part"):
-                    shutil.rmtree(os.path.join(self.staging, name), ignore_errors=True)
+                    remove_tree(os.path.join(self.staging, name))
         except OSError as error:
             raise from_os_error(error, "making its folders") from error
 
@@ -95,7 +94,7 @@ class Releases:
         import json
 
         target = os.path.join(self.staging, checked_id(release))
-        shutil.rmtree(target, ignore_errors=True)
+        remove_tree(target)
         try:
             os.makedirs(target)
             for name, digest in parts_of(json.loads(manifest_text)).items():
@@ -107,7 +106,7 @@ class Releases:
                     stream.write(text)
             self.objects.settle()
         except OSError as error:
-            shutil.rmtree(target, ignore_errors=True)
+            remove_tree(target)
             raise from_os_error(error, "assembling the release") from error
         return target
 
@@ -124,7 +123,7 @@ class Releases:
                 if not os.path.exists(path) or not os.path.samefile(path, self.objects.path(digest)):
                     os.makedirs(os.path.dirname(path), exist_ok=True)
                     os.replace(os.path.join(staged, name), path)
-            shutil.rmtree(staged, ignore_errors=True)
+            remove_tree(staged)
         else:
             os.rename(staged, target)
         sync_folder(self.folder)
@@ -249,7 +248,7 @@ class Releases:
             # Out of releases/ in one step first, so that a cut leaves no half release there.
             trash = os.path.join(self.staging, "old-" + release)
             os.rename(self.path(release), trash)
-            shutil.rmtree(trash, ignore_errors=True)
+            remove_tree(trash)
         if gone:  # and the byte code of what is gone; the next job makes its own again
-            shutil.rmtree(os.path.join(self.root, "pycache"), ignore_errors=True)
+            remove_tree(os.path.join(self.root, "pycache"))
         return gone, self.objects.collect()
