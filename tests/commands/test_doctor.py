@@ -21,7 +21,7 @@ def test_a_wrong_configuration_is_2_and_a_missing_tool_beside_it_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, kind: type[TritforgeError]
 ) -> None:
     shutil.copytree(SAMPLE / "config", tmp_path / "config")
-    monkeypatch.setattr(doctor, "host_checks", lambda *_: [Check("host tool", tool, "", "")])  # type: ignore[arg-type]
+    monkeypatch.setattr(doctor, "host_checks", lambda *_: [Check("host tool", tool, "", "")])
     context = Context(root=tmp_path, overrides=["models.tiny.head_planes=9"], console=Console(quiet=True))
     with pytest.raises(kind, match="configuration") as caught:
         doctor.run(context)

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -86,11 +86,15 @@ def fake_pynq(board_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pynq", raising=False)
 
 
+MakeBoard = Callable[..., Board]
+"""Makes a board of the facts given, which ends with the test."""
+
+
 @pytest.fixture
 def make_board(
     tmp_path: Path, host_library: Path, small_image: Path, model_library: Path, xrt: None,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[object]:  # fmt: skip
+) -> Iterator[MakeBoard]:  # fmt: skip
     boards: list[Board] = []
 
     def make(**facts: object) -> Board:
@@ -117,9 +121,9 @@ def say(board: Board, pl: Pl, tokens: list[int]) -> tuple[np.ndarray, dict[str, 
 @pytest.mark.parametrize("streams_cached", [False, True], ids=["streams uncached", "all cached"])
 def test_tokens_through_two_processes(
     streams_cached: bool,
-    make_board,
+    make_board: MakeBoard,
     small_run: tuple[list[int], np.ndarray],
-    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As Pl asks for it, streams uncached; and the driver's own cleaning of ranges where they are not."""
     tokens, wanted = small_run
@@ -143,11 +147,11 @@ def test_tokens_through_two_processes(
 
 
 def test_pynq_3_1_gives_no_handles(
-    make_board,
+    make_board: MakeBoard,
     small_image: Path,
     small_run: tuple[list[int], np.ndarray],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its buffers are objects that C cannot sync: they come from the kernel's driver, and C syncs through that."""
     tokens, wanted = small_run
@@ -193,7 +197,7 @@ def test_the_barriers_of_a_board_are_in_its_library(target: str, compiler: Compi
     assert sum(code.count(word) for word in DSB[target]) == 2
 
 
-def test_the_fake_has_the_real_signatures(make_board) -> None:  # type: ignore[no-untyped-def]
+def test_the_fake_has_the_real_signatures(make_board: MakeBoard) -> None:
     """As in the source distributions of pynq 3.0.1 and 3.1.1."""
     make_board()
     import pynq
@@ -218,8 +222,8 @@ def result_descriptors(board: Board, pl: Pl) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("padded", [8, 32])
 def test_results_have_room_for_what_the_bitstream_fills_up(
     padded: int,
-    make_board,
-    small_run: tuple[list[int], np.ndarray],  # type: ignore[no-untyped-def]
+    make_board: MakeBoard,
+    small_run: tuple[list[int], np.ndarray],
 ) -> None:
     """Through the coherent port only whole cache lines may be written: `results_padded_to_bytes` of bitstream.json."""
     tokens, wanted = small_run
@@ -240,7 +244,7 @@ def test_results_have_room_for_what_the_bitstream_fills_up(
         pl.close()
 
 
-def test_a_filling_that_no_bitstream_makes_is_refused(make_board) -> None:  # type: ignore[no-untyped-def]
+def test_a_filling_that_no_bitstream_makes_is_refused(make_board: MakeBoard) -> None:
     board = make_board(padded=12)
     pl = Pl(str(board.release))
     try:
@@ -253,8 +257,8 @@ def test_a_filling_that_no_bitstream_makes_is_refused(make_board) -> None:  # ty
 @pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
 def test_results_through_the_coherent_port(
     told: bool,
-    make_board,
-    small_run: tuple[list[int], np.ndarray],  # type: ignore[no-untyped-def]
+    make_board: MakeBoard,
+    small_run: tuple[list[int], np.ndarray],
 ) -> None:
     """As bitstream.json says: then nothing of the results is invalidated, which here would have been an error."""
     tokens, wanted = small_run
@@ -277,9 +281,9 @@ def test_results_through_the_coherent_port(
 @pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
 def test_descriptors_through_the_coherent_port(
     told: bool,
-    make_board,
+    make_board: MakeBoard,
     small_run: tuple[list[int], np.ndarray],
-    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Then streams are cached, weights, K, V, x and q are cleaned, and no status word is invalidated."""
     tokens, wanted = small_run
@@ -302,7 +306,7 @@ def test_descriptors_through_the_coherent_port(
         pl.close()
 
 
-def test_a_dead_logic_is_a_timeout(make_board, small_run: tuple[list[int], np.ndarray]) -> None:  # type: ignore[no-untyped-def]
+def test_a_dead_logic_is_a_timeout(make_board: MakeBoard, small_run: tuple[list[int], np.ndarray]) -> None:
     tokens, _ = small_run
     board = make_board()
     pl = Pl(str(board.release))
@@ -317,20 +321,20 @@ def test_a_dead_logic_is_a_timeout(make_board, small_run: tuple[list[int], np.nd
         pl.close()
 
 
-def test_contiguous_memory_that_does_not_suffice(make_board) -> None:  # type: ignore[no-untyped-def]
+def test_contiguous_memory_that_does_not_suffice(make_board: MakeBoard) -> None:
     board = make_board(cma_bytes=4096)
     with pytest.raises(Fault, match="contiguous memory") as caught:
         Pl(str(board.release))
     assert caught.value.kind == "BoardUnfit" and "cma=" in caught.value.hint
 
 
-def test_clock_that_reads_back_wrong(make_board) -> None:  # type: ignore[no-untyped-def]
+def test_clock_that_reads_back_wrong(make_board: MakeBoard) -> None:
     board = make_board(clock_error=0.8)
     with pytest.raises(Fault, match="reads back as 100.000 MHz after 125.000"):
         Pl(str(board.release))
 
 
-def test_missing_files_and_environment(make_board, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_missing_files_and_environment(make_board: MakeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     board = make_board()
     (board.release / "bitstream" / "combined.hwh").unlink()
     with pytest.raises(Fault, match="no .hwh beside it"):
