@@ -16,7 +16,7 @@ from pathlib import Path
 from pipelines.base.deadline import Deadline
 from pipelines.base.files import sha256_bytes
 from pipelines.boards import initrd
-from pipelines.boards.emulator import Emulator, Endpoint
+from pipelines.boards.emulator import SAME_ADDRESSES, Emulator, Endpoint
 from pipelines.boards.zynq import kernel
 from pipelines.hardware.fabric import MEMORY_BYTES
 
@@ -79,7 +79,7 @@ class ZynqEmulator(Emulator):
             stream.truncate(MEMORY_BYTES)
         cmdline = (
             f"console=ttyPS0 root=/dev/mmcblk0 rw mem={self.memory_mib}M cma={self.cma_mib}M panic=5 "
-            f"{self.kernel_arguments}"
+            f"{SAME_ADDRESSES} {self.kernel_arguments}"
         )
         argv = [
             str(qemu), *hardware(self._memory()), "-no-reboot",
