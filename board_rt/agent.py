@@ -258,13 +258,17 @@ class Session:
         return {"files": files, "bytes": total}
 
     def do_activate(self, number, release, keep):
+        from board_rt import agents
+
         self.need_lease()
         self.releases.install(release)
         previous = self.releases.activate(release)
+        gone, freed = [], 0
         try:
             gone, freed = self.releases.prune(keep)
-        except OSError:  # the release is current: what could not be removed now, the next deploy removes
-            gone, freed = [], 0
+            agents.prune(self.root)
+        except OSError:
+            pass  # the release is current: what could not be removed now, the next deploy removes
         return {"previous": previous, "removed": gone, "freed_bytes": freed}
 
     def do_before(self, number):

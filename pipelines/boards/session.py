@@ -22,7 +22,7 @@ from pipelines.base.files import sha256_bytes
 from pipelines.boards.connection import LOST, Connection
 
 AGENT_PACKAGE = Path(__file__).parents[2] / "board_rt"
-AGENT_MODULES = ("__init__", "__main__", "agent", "facts", "faults", "files", "lease", "objects", "releases")
+AGENT_MODULES = ("__init__", "__main__", "agent", "agents", "facts", "faults", "files", "lease", "objects", "releases")
 """What a session itself needs; jobs run with the code of their release."""
 
 NO_AGENT = 97  # exit status of the start command when the agent is not on the board yet
@@ -86,9 +86,12 @@ class Session:
             return
 
     def _send_agent(self, home: str, archive: bytes, deadline: Deadline) -> None:
-        """Unpacks the agent beside its place and renames it there, so that half an agent is never started."""
+        """Unpacks the agent beside its place and renames it there, so that half an agent is never started.
+
+        Synced in between: after a power cut there would be a folder of empty files, and nothing would send it again.
+        """
         script = (
-            'set -e; rm -rf "$1.$$"; mkdir -p "$1.$$"; tar -x -f - -C "$1.$$"; '
+            'set -e; rm -rf "$1.$$"; mkdir -p "$1.$$"; tar -x -f - -C "$1.$$"; sync; '
             'if [ -d "$1" ]; then rm -rf "$1.$$"; else mv "$1.$$" "$1"; fi'
         )
         status, _, words = self.connection.run(["sh", "-c", script, "sh", home], deadline, archive)

@@ -93,6 +93,35 @@ def test_what_cannot_be_removed_fails_no_deploy(bench: BenchBoard, two_releases:
     works(bench, new)
 
 
+def test_agents_of_other_hosts_are_removed_but_for_the_newest_and_those_in_use(
+    bench: BenchBoard, two_releases: Releases
+) -> None:
+    """Each version of this program brings its own agent; a board must not fill up with them."""
+    home = bench.root / "agent"
+    for number in range(7):
+        (home / f"{number:016x}" / "board_rt").mkdir(parents=True)
+        os.utime(home / f"{number:016x}", (1000 + number, 1000 + number))
+    (home / "00000000000000aa.4711").mkdir()  # one whose host was cut off while it was sent
+    (home / "00000000000000bb.4712").mkdir()  # one that is being sent
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(home / name)])
+        for name in ("0000000000000001", "00000000000000bb")
+    ]
+    try:
+        put(bench, two_releases[0])
+        left = {entry.name for entry in home.iterdir()}
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    (own,) = [name for name in left if not name.startswith("0000000000")]
+    newest = {own, f"{4:016x}", f"{5:016x}", f"{6:016x}"}
+    assert left == newest | {f"{1:016x}", "00000000000000bb.4712"}
+    put(bench, two_releases[1])
+    assert {entry.name for entry in home.iterdir()} == newest
+    works(bench, two_releases[1])
+
+
 def test_rollback(bench: BenchBoard, two_releases: Releases) -> None:
     old, new = two_releases
     put(bench, old)
