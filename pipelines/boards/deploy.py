@@ -8,6 +8,7 @@ leaves the old release current, and the same command goes on from what has arriv
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from typing import Any
 
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import TransferError, TritforgeError, Unshippable, worst_status
+from pipelines.base.files import sha256_file
 from pipelines.boards import preflight
 from pipelines.boards.access import Address
 from pipelines.boards.connection import Connection
@@ -120,7 +122,11 @@ def deploy(
                     on_bytes(sent, to_send)
 
                 _check_source(release, files[digest])
-                session.upload(digest, release.folder / files[digest].name, missing[digest], deadline, count)
+                try:
+                    session.upload(digest, release.folder / files[digest].name, missing[digest], deadline, count)
+                except TransferError:
+                    _blame_source(release, files[digest])
+                    raise
             on_phase("assemble")
             session.request(
                 "assemble", {"release": release.id, "manifest": release.manifest, "signature": release.signature}
@@ -164,6 +170,18 @@ def _check_source(release: LocalRelease, part: Part) -> None:
         raise TransferError(
             f"'{part.name}' of release {release.id[:12]} is not on this machine as the manifest says",
             hint="./inv release builds it again",
+        )
+
+
+def _blame_source(release: LocalRelease, part: Part) -> None:
+    """Raises TransferError when it is this machine's file that is not what the manifest says, not what arrived."""
+    path = release.folder / part.name
+    if sha256_file(path) != part.sha256:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # what rots keeps its times, by which it is known: now the store reads it again
+        raise TransferError(
+            f"'{part.name}' of release {release.id[:12]} is damaged on this machine: {path}",
+            hint="run the same command again: it is built again; if it comes back, this machine's disk is failing",
         )
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from pipelines.base import errors
 from pipelines.base.deadline import Deadline
+from pipelines.base.files import HashCache
 from pipelines.boards import push
 from pipelines.boards.connection import Connection, accept_key, fingerprint
 from pipelines.boards.deploy import PHASES, Deployed, deploy, many
@@ -323,6 +324,24 @@ def test_a_byte_that_rotted_on_the_card_is_found_by_reading(bench: BenchBoard, t
     connection.close()
     assert caught.value.status == 5
     put(bench, old)
+    works(bench, old)
+
+
+def test_a_byte_that_rotted_on_this_machine_is_not_blamed_on_the_board(
+    bench: BenchBoard, two_releases: Releases
+) -> None:
+    old, new = two_releases
+    put(bench, old)
+    file = new.folder / "weights/weights.tfs"
+    hashes = HashCache(bench.folder / "hashes.json")
+    os.utime(file, (1000, 1000))
+    assert hashes.sha256(file) == weights_of(new)
+    flip_a_byte(file, keep_time=True)
+    assert hashes.sha256(file) == weights_of(new), "as the store sees it, nothing has changed"
+    with pytest.raises(errors.TransferError, match="damaged on this machine") as caught:
+        put(bench, new)
+    assert caught.value.status == 5 and "card" not in caught.value.hint
+    assert hashes.sha256(file) != weights_of(new), "the next run builds it again"
     works(bench, old)
 
 
