@@ -108,9 +108,11 @@ class Session:
                 self.stop.set()
                 ended = ended or now
                 if now - ended > GRACE_S or now - self.heard > self.lease_s:
-                    self.end_child(signal.SIGKILL)
-                    self.lease.release()
-                    os._exit(1)
+                    try:
+                        self.end_child(signal.SIGKILL)
+                        self.lease.release()
+                    finally:
+                        os._exit(1)
             elif now - beat > BEAT_S:
                 beat = now
                 try:
@@ -199,8 +201,17 @@ class Session:
         missing = self.releases.objects.missing(digests)
         for digest in missing:
             self.releases.objects.drop(digest)  # there, but damaged
+        return {"missing": missing, "disk_free_bytes": self.free_bytes()}
+
+    def do_make_room(self, number, digests, keep):
+        """Removes what no release and no upload of ``digests`` needs, when the card is too full for them."""
+        self.need_lease()
+        self.releases.prune(keep, digests)
+        return {"disk_free_bytes": self.free_bytes()}
+
+    def free_bytes(self):
         disk = os.statvfs(self.root)
-        return {"missing": missing, "disk_free_bytes": disk.f_bavail * disk.f_frsize}
+        return disk.f_bavail * disk.f_frsize
 
     def do_upload(self, number):
         raise AssertionError("handled by upload()")
@@ -295,7 +306,6 @@ class Session:
         The job is a process of its own: it can hang in the PL or crash without taking the session along.
         """
         import subprocess
-        import tempfile
 
         self.need_lease()
         if not staged and self.releases.by_hand():
@@ -318,7 +328,7 @@ class Session:
         if sudo:
             argv = ["sudo", "-n", "/usr/local/sbin/tritforge-job", folder, job]
         environment = dict(os.environ, PYTHONPYCACHEPREFIX=os.path.join(self.root, "pycache"), PYTHONUNBUFFERED="1")
-        with tempfile.TemporaryFile() as errors:
+        with os.fdopen(os.memfd_create("errors"), "rb") as errors:  # a full card has no room for a file of its own
             self.child = subprocess.Popen(
                 argv, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                 start_new_session=True,

@@ -14,21 +14,23 @@ def sync_folder(path):
         os.close(handle)
 
 
-def write_json(path, value):
-    """Temp file, fsync, rename, fsync of the folder."""
+def write_json(path, value, sync=True):
+    """Temp file, fsync, rename, fsync of the folder; without ``sync`` for what a power cut may take."""
     temporary = "{}.{}.tmp".format(path, os.getpid())
     try:
         with open(temporary, "w", encoding="utf-8") as stream:
             json.dump(value, stream, ensure_ascii=False, sort_keys=True)
             stream.write("\n")
             stream.flush()
-            os.fsync(stream.fileno())
+            if sync:
+                os.fsync(stream.fileno())
         os.replace(temporary, path)
     except BaseException:
         if os.path.lexists(temporary):
             os.unlink(temporary)
         raise
-    sync_folder(os.path.dirname(path))
+    if sync:
+        sync_folder(os.path.dirname(path))
 
 
 def read_json(path):

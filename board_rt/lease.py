@@ -8,6 +8,7 @@ clock worth trusting). A holder whose heartbeat is older than its lease has lost
 import fcntl
 import os
 import signal
+import threading
 import time
 
 from board_rt.faults import Fault, from_os_error
@@ -36,6 +37,7 @@ class Lease:
         self.lock_path = os.path.join(root, "lease.lock")
         self.handle = None
         self.note = None
+        self._writing = threading.Lock()  # the heart beats in a thread of its own
 
     def acquire(self, owner, what, lease_s):
         """Takes the board or raises BoardBusy, naming the holder. Returns what was found of a dead holder, or None."""
@@ -51,7 +53,7 @@ class Lease:
                     self._refuse()
                 time.sleep(0.05)
         left = read_json(self.path)
-        self.note = {
+        note = {
             "owner": owner,
             "what": what,
             "pid": os.getpid(),
@@ -59,22 +61,34 @@ class Lease:
             "since": time.time(),
             "lease_s": lease_s,
         }
-        self.beat()
+        with self._writing:
+            self.note = note
+        try:
+            self.beat()
+        except OSError:  # a full card: the lock holds without a note, and another holder's must not stand for ours
+            self._forget()
         return left
 
     def beat(self):
-        """Says that the holder lives."""
-        if self.note is not None:
-            self.note["heartbeat"] = uptime()
-            write_json(self.path, self.note)
+        """Says that the holder lives. Not synced: no lease outlives a power cut, and a slow card may take its time."""
+        with self._writing:
+            if self.note is not None:
+                self.note["heartbeat"] = uptime()
+                write_json(self.path, self.note, sync=False)
 
     def release(self):
         if self.handle is not None:
-            self.note = None
-            if os.path.exists(self.path):
-                os.unlink(self.path)
+            with self._writing:
+                self.note = None
+                self._forget()
             os.close(self.handle)
             self.handle = None
+
+    def _forget(self):
+        try:
+            os.unlink(self.path)
+        except OSError:  # not there; or a card that can only be read, whose lock is freed all the same
+            pass
 
     def _lock(self):
         try:

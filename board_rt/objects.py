@@ -121,27 +121,35 @@ class Objects:
         self.remember()
 
     def remember(self):
-        """Keeps which objects were checked. Losing this costs one reading of them, nothing else."""
+        """Keeps which objects were checked. Losing this costs one reading of them, so a full card is no fault here."""
         if self._memory is not None and self._memory_changed:
-            write_json(self.memory_path, self._memory)
+            try:
+                write_json(self.memory_path, self._memory)
+            except OSError:
+                return
             self._memory_changed = False
 
-    def collect(self):
-        """Removes objects that no release links to (a hard link each), and uploads older than a day."""
+    def collect(self, wanted=None):
+        """Removes objects that no release links to (a hard link each), and uploads older than a day.
+
+        With ``wanted`` (digests) these stay, and every other upload goes. Returns the bytes of the objects.
+        """
         import time
 
         removed = 0
         for name in os.listdir(self.folder):
             path = os.path.join(self.folder, name)
-            if os.stat(path).st_nlink == 1:
+            if name not in (wanted or ()) and os.stat(path).st_nlink == 1:
                 removed += os.path.getsize(path)
                 os.unlink(path)
                 self._known().pop(name, None)
                 self._memory_changed = True
         for name in os.listdir(self.staging):
             path = os.path.join(self.staging, name)
-            if name.endswith(".part") and time.time() - os.path.getmtime(path) > 86400:
-                os.unlink(path)
+            if name.endswith(".part"):
+                old = time.time() - os.path.getmtime(path) > 86400
+                if old if wanted is None else name[: -len(".part")] not in wanted:
+                    os.unlink(path)
         self.remember()
         return removed
 

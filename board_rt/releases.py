@@ -13,6 +13,7 @@ from board_rt.files import hash_file, link_stamp, make_link, read_json, remove_t
 from board_rt.objects import Objects, checked_digest
 
 RELEASE_ID = re.compile(r"^[0-9a-f]{8,64}$")
+TEMPORARY = re.compile(r"\.[0-9]+\.tmp$")
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 SIGNATURE_NAMESPACE = "tritforge-release"
@@ -62,6 +63,9 @@ class Releases:
             for name in os.listdir(self.staging):
                 if not name.endswith(".part"):
                     remove_tree(os.path.join(self.staging, name))
+            for name in os.listdir(self.root):  # what a cut left beside the file that it should become
+                if TEMPORARY.search(name) and not name.endswith(".{}.tmp".format(os.getpid())):
+                    os.unlink(os.path.join(self.root, name))
         except OSError as error:
             raise from_os_error(error, "making its folders") from error
 
@@ -234,11 +238,17 @@ class Releases:
         """Makes the release before current, and takes it out of the history. Returns (new, old)."""
         target, old = self.before(), self.current()
         self.point(target)
-        write_json(self.history_path, [entry for entry in self.history() if entry != target])
+        try:
+            write_json(self.history_path, [entry for entry in self.history() if entry != target])
+        except OSError:  # it is done, and a current release in the history counts for nothing
+            pass
         return target, old
 
-    def prune(self, keep):
-        """Keeps the current release and the ``keep - 1`` that were current last; removes all else."""
+    def prune(self, keep, wanted=None):
+        """Keeps the current release and the ``keep - 1`` that were current last; removes all else.
+
+        ``wanted``: digests of a release to come, whose objects and uploads stay; those of others go.
+        """
         current = self.current()
         kept = {entry for entry in ([*self.history(), current][-keep:]) if entry}
         if current:
@@ -251,4 +261,4 @@ class Releases:
             remove_tree(trash)
         if gone:  # and the byte code of what is gone; the next job makes its own again
             remove_tree(os.path.join(self.root, "pycache"))
-        return gone, self.objects.collect()
+        return gone, self.objects.collect(wanted)

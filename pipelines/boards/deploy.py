@@ -111,7 +111,13 @@ def deploy(
             # More than the whole file is no beginning of it.
             missing = {digest: have if have <= files[digest].bytes else 0 for digest, have in found["missing"].items()}
             to_send = sum(files[digest].bytes - have for digest, have in missing.items())
-            preflight.refuse([preflight.disk_check(found, to_send)], board.name)
+            # With the copy that root's job runs from, which no user may write to.
+            needed = to_send + (release.bytes if needs_root(board) else 0)
+            check = preflight.disk_check(found, needed)
+            if check.status == "failed":  # failed deploys leave objects, and fewer releases may be kept than there are
+                options = {"digests": sorted(files), "keep": board.keep_releases}
+                check = preflight.disk_check(session.request("make_room", options, deadline=deadline), needed)
+            preflight.refuse([check], board.name)
             on_phase("upload")
             sent = 0
             for digest in sorted(missing, key=lambda digest: files[digest].bytes):

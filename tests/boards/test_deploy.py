@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -251,40 +252,90 @@ def works_soon(bench: BenchBoard, release: LocalRelease) -> None:
             time.sleep(0.1)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system, which needs root")
-def test_board_disk_full(tmp_path: Path) -> None:
-    (tmp_path / "bench" / "root").mkdir(parents=True)
-    mount = tmp_path / "small"
-    mount.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(mount)], check=True)
-    (tmp_path / "bench" / "root").rmdir()
-    bench = BenchBoard(tmp_path / "bench")
-    bench.root.rmdir()
-    bench.root.symlink_to(mount)
-    try:
-        old = bench.release(tmp_path / "old", plain_files(1))
-        new = bench.release(tmp_path / "new", plain_files(2, size=6_000_000))
-        put(bench, old)
+@pytest.fixture
+def small_card(tmp_path: Path) -> Iterator[BenchBoard]:
+    """A board whose card has 40 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounts a small file system, which needs root")
+    bench = BenchBoard(tmp_path / "small")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(bench.root)], check=True)
+    yield bench
+    bench.stop()
+    subprocess.run(["umount", "-l", str(bench.root)], check=True)
 
-        def on_phase(entered: str) -> None:
-            if entered == "upload":  # after the preflight found room enough: somebody else takes it
-                left = os.statvfs(mount)
-                (mount / "log").write_bytes(bytes(left.f_bavail * left.f_frsize - 3_000_000))
 
-        with pytest.raises(errors.BoardDiskFull) as caught:
-            put(bench, new, on_phase=on_phase)
-        assert caught.value.status == 4
-        works(bench, old)
-        # now the preflight itself refuses, before anything is sent
-        with pytest.raises(errors.BoardDiskFull, match="disk"):
-            put(bench, new)
-        works(bench, old)
-        (mount / "log").unlink()
+def fill(bench: BenchBoard, but: int = 0) -> Path:
+    """Takes all that is free on a board's card, ``but`` so many bytes."""
+    left = os.statvfs(bench.root)
+    path = bench.root / "log"
+    path.write_bytes(bytes(left.f_bavail * left.f_frsize - but))
+    return path
+
+
+def test_board_disk_full(small_card: BenchBoard, tmp_path: Path) -> None:
+    bench = small_card
+    old = bench.release(tmp_path / "old", plain_files(1))
+    new = bench.release(tmp_path / "new", plain_files(2, size=6_000_000))
+    put(bench, old)
+
+    def on_phase(entered: str) -> None:
+        if entered == "upload":  # after the preflight found room enough: somebody else takes it
+            fill(bench, but=3_000_000)
+
+    with pytest.raises(errors.BoardDiskFull) as caught:
+        put(bench, new, on_phase=on_phase)
+    assert caught.value.status == 4
+    works(bench, old)
+    # now the preflight itself refuses, before anything is sent
+    with pytest.raises(errors.BoardDiskFull, match="disk"):
         put(bench, new)
-        works(bench, new)
-    finally:
-        bench.stop()
-        subprocess.run(["umount", "-l", str(mount)], check=True)
+    works(bench, old)
+    (bench.root / "log").unlink()
+    put(bench, new)
+    works(bench, new)
+
+
+def test_a_board_without_a_free_byte_runs_its_release(small_card: BenchBoard, tmp_path: Path) -> None:
+    """Neither the lease nor a job needs room on the card."""
+    old = small_card.release(tmp_path / "old", plain_files(1))
+    new = small_card.release(tmp_path / "new", plain_files(2))
+    put(small_card, old)
+    fill(small_card)
+    assert put(small_card, old).bytes_sent == 0
+    with pytest.raises(errors.BoardDiskFull):
+        put(small_card, new)
+    works(small_card, old)
+    assert not (small_card.root / "lease.json").exists(), "no note rather than somebody else's"
+
+
+def test_a_full_board_is_cleared_of_what_failed_deploys_left(small_card: BenchBoard, tmp_path: Path) -> None:
+    """What no release links to is removed when one is activated, which on a full card would never happen again."""
+    bench = small_card
+    size = 5_000_000
+    keep = bench.board(keep_releases=2)
+    kept = [bench.release(tmp_path / f"r{number}", plain_files(number, size=size)) for number in range(3)]
+    for release in kept:
+        put(bench, release, board=bench.board(keep_releases=3))
+    bad = bench.release(tmp_path / "bad", plain_files(8, size=size, behaviour="fault PlTimeout"))
+    with pytest.raises(errors.PlTimeout):
+        put(bench, bad)
+    works(bench, kept[-1])
+    part = bench.root / "staging" / ("a" * 64 + ".part")
+    part.write_bytes(bytes(1_000_000))
+    good = bench.release(tmp_path / "good", plain_files(9, size=size))
+    assert put(bench, good, board=keep).previous == kept[-1].id
+    works(bench, good)
+    assert {entry.name for entry in (bench.root / "releases").iterdir()} == {kept[-1].id, good.id}
+    assert not part.exists()
+
+
+def test_what_a_cut_left_of_a_small_file_is_removed(bench: BenchBoard, two_releases: Releases) -> None:
+    put(bench, two_releases[0])
+    for name in ("activated.json.4711.tmp", "lease.json.4712.tmp"):
+        (bench.root / name).write_text("{")
+    (bench.root / "current.4713.tmp").symlink_to("releases/ffffffff")
+    works(bench, two_releases[0])
+    assert list(bench.root.glob("*.tmp")) == []
 
 
 def flip_a_byte(path: Path, *, keep_time: bool) -> None:
