@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.base.errors import BoardOffline
 from pipelines.boards.battery import Battery
 from pipelines.boards.compare import ATTENTION_POINT, MATVEC_POINTS, Answers, differing, order_of
 from pipelines.boards.reference import Key, expected
@@ -156,6 +157,8 @@ class Bisector:
         for backend in self.backends:
             try:
                 value = point_of(self.run, {"backend": backend})
+            except BoardOffline:
+                raise
             except Exception as error:  # a backend that cannot run says nothing about the fault
                 reruns[backend] = f"not run: {error}"
                 continue
@@ -171,9 +174,12 @@ class Bisector:
             return "CPU arithmetic", f"the board's processor alone gives the same wrong word, {where}", reruns
         if circuit and same.get("model"):
             return "DMA or cache", "functional circuits behind the same driver give the same wrong word", reruns
-        if circuit:
-            return "circuit", "with functional circuits or none the word is right", reruns
-        return "CPU arithmetic", "only with the circuits' driver the word is wrong", reruns
+        if circuit and "model" in same:
+            return "circuit", "with functional circuits the word is right", reruns
+        alone = "without circuits the word is right" if "host" in same else "nothing else could run on the board"
+        if circuit:  # a release for a fabric has no functional circuits
+            return "circuit, DMA or cache", alone, reruns
+        return "CPU arithmetic", f"only the processor computes this; {alone}", reruns
 
     def _place(self, point: str, index: int) -> str:
         shape = self.model.shape

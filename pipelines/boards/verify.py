@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import BoardUnfit, FormatError, MismatchError, ToolFailed, TritforgeError
+from pipelines.base.errors import BoardUnfit, FormatError, MismatchError, ToolFailed, TransferError
 from pipelines.boards.battery import Battery
 from pipelines.boards.bisect import Bisector, Finding
 from pipelines.boards.compare import Answers, Comparison, compare, expect
@@ -201,7 +201,7 @@ def _damaged(session: Session, release: str) -> str:
         session.request(
             "check", {"release": release, "staged": False, "again": True}, deadline=Deadline.after(600), phase="hashes"
         )
-    except TritforgeError as error:
+    except TransferError as error:  # and no other: a board that went away says nothing about its weights
         return error.message
     return ""
 
@@ -252,5 +252,6 @@ def _hint(result: Verification) -> str:
         "packed image": "the converter or its kernel is wrong: pipelines/model",
         "DMA or cache": "the driver's transfers and cache maintenance: native/src/driver.c",
         "circuit": "the circuits: ./inv simulate shows them alone",
+        "circuit, DMA or cache": "./inv simulate says whether it is the circuits",
         "CPU arithmetic": "a kernel of the runtime: native/src",
     }.get(cause, "run it again; what comes and goes is timing, power or memory")

@@ -1,6 +1,6 @@
 """A seeded wrong word anywhere: the bisector names the token, the layer and the operation.
 
-Twelve cases here, sixty in the campaign: ``TRITFORGE_BISECT_CASES=60 python -m pytest tests/boards/test_bisect.py``.
+Twelve cases here, sixty in the campaign: ``python -m pytest --campaign tests/boards/test_bisect.py``.
 The machine under test is this one, with the Verilated circuits; where the words come from makes no difference to the
 bisector, and test_faults.py does the same over ssh.
 """
@@ -19,8 +19,10 @@ import numpy as np
 import pytest
 
 from pipelines.base.deadline import Deadline
+from pipelines.base.errors import BoardOffline, BoardUnfit
 from pipelines.boards.battery import Battery, battery
 from pipelines.boards.bisect import Bisector, Finding
+from pipelines.boards.compare import Answers
 from pipelines.boards.machines import on_this_machine
 from pipelines.boards.reference import expected
 from pipelines.boards.verify import image_difference
@@ -32,7 +34,7 @@ from tests.boards.conftest import Built
 from tests.boards.images import Numbers, repack
 from tests.boards.test_faults import golden  # noqa: F401  a fixture
 
-CASES = int(os.environ.get("TRITFORGE_BISECT_CASES", "12"))
+CASES, CAMPAIGN_CASES = 12, 60
 NAMED_RIGHT = 0.95
 KINDS = ("weight", "scale", "x", "row result", "numerator", "kernel")
 POINTS = {"qkv": "qkv_acc", "o": "o_acc", "gate_up": "gate_up_acc", "down": "down_acc", "head": "head_acc"}
@@ -172,10 +174,12 @@ def test_seeded_wrong_words_are_named(
     short: Battery,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    full_campaigns: bool,
 ) -> None:
     tokens = greedy(golden, short)
     wrong: list[str] = []
-    for number in range(CASES):
+    cases = CAMPAIGN_CASES if full_campaigns else CASES
+    for number in range(cases):
         case = case_of(number, golden, tokens)
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -184,7 +188,7 @@ def test_seeded_wrong_words_are_named(
         if not (named and found is not None and found.point in case.points.split() and found.cause == case.cause):
             wrong.append(f"{number}: {case} was found as {found}")
         print(number, case.kind, "named" if not wrong or not wrong[-1].startswith(f"{number}:") else "WRONG")
-    assert len(wrong) <= CASES * (1 - NAMED_RIGHT), "\n".join(wrong)
+    assert len(wrong) <= cases * (1 - NAMED_RIGHT), "\n".join(wrong)
 
 
 def test_nothing_wrong_finds_nothing(
@@ -195,3 +199,36 @@ def test_nothing_wrong_finds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert find(Case("none", 0, 0, "", ""), built, golden, short, tmp_path, monkeypatch) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "cause", "reason"),
+    [
+        ({"model": "right", "host": "right"}, "circuit", "with functional circuits the word is right"),
+        ({"model": "wrong", "host": "right"}, "DMA or cache", "functional circuits behind the same driver"),
+        ({"host": "right"}, "circuit, DMA or cache", "without circuits the word is right"),
+        ({}, "circuit, DMA or cache", "nothing else could run"),
+        ({"host": "wrong"}, "CPU arithmetic", "processor alone"),
+        ({"model": "gone"}, "", ""),
+    ],
+)
+def test_what_did_not_run_proves_nothing(runs: dict[str, str], cause: str, reason: str) -> None:
+    """A release for a fabric has no functional circuits; and a board that goes away is not said to have wrong ones."""
+    key, right, wrong = (0, "o_acc"), np.zeros(4, dtype=np.int32), np.ones(4, dtype=np.int32)
+
+    def run(options: Mapping[str, Any]) -> Answers:
+        how = runs.get(options.get("backend", ""), "cannot") if "backend" in options else "wrong"
+        if how == "cannot":
+            raise BoardUnfit("this release has no functional circuits")
+        if how == "gone":
+            raise BoardOffline("the connection was lost")
+        return Answers(data={(0, 1): {key: wrong if how == "wrong" else right}})
+
+    nothing: Any = None
+    bisector = Bisector(nothing, nothing, run, None, ("model", "host"), lambda: "", lambda: "")
+    if not cause:
+        with pytest.raises(BoardOffline):
+            bisector._classify(0, 1, key, wrong)
+        return
+    found, why, _ = bisector._classify(0, 1, key, wrong)
+    assert found == cause and reason in why

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from pipelines.base.errors import ConfigError, UsageError
+from pipelines.base.errors import BoardOffline, ConfigError, TransferError, TritforgeError, UsageError
+from pipelines.boards import verify as boards_verify
 from pipelines.commands import boards, generate, rollback, verify
 from pipelines.commands.context import Context
 
@@ -37,3 +40,19 @@ def test_a_rollback_from_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> 
     """A link that leads nowhere counts as no release; going back from it works, and is said."""
     rollback.show({"board": "emu1", "release": "ab" * 32, "previous": None})
     assert capsys.readouterr().out == "emu1: release abababababababab is current again\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(TransferError("'weights' is not"), "'weights' is not"), (BoardOffline("lost"), "")]
+)
+def test_weights_that_could_not_be_read_again_are_not_called_wrong(error: TritforgeError, said: str) -> None:
+    class Gone:
+        def request(self, *_: Any, **__: Any) -> dict[str, Any]:
+            raise error
+
+    session: Any = Gone()
+    if said:
+        assert boards_verify._damaged(session, "r") == said
+    else:
+        with pytest.raises(BoardOffline):
+            boards_verify._damaged(session, "r")
