@@ -7,14 +7,14 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pipelines.base.command import PACKAGE_OF, run_tool
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import TritforgeError
+from pipelines.base.errors import BoardBusy, BoardOffline, TritforgeError
 from pipelines.boards import preflight
 from pipelines.boards.deploy import needs_root
 from pipelines.boards.emulator import free_port
@@ -124,24 +124,36 @@ def vivado_check(design: BitstreamDesign) -> Check:
     return Check(name, "passed", f"{found.version} ({found.place})", wanted)
 
 
-def board_checks(session: Session, board: Board) -> list[Check]:
-    """A board that answers: system, memory, disk, load, what is current, and its circuits."""
+def board_checks(session: Session, board: Board) -> Iterator[Check]:
+    """A board that answers: system, memory, disk, load, what is current, and its circuits.
+
+    One by one: what is known when the connection is lost stays known.
+    """
     facts = session.request("facts")
-    checks = [
-        Check("board kernel", "passed", f"{facts['kernel']} on {facts['machine']}", "any"),
-        *preflight.system_checks(board, facts),
-        *preflight.memory_checks(board, facts, 0),
-        preflight.disk_check(facts, 0),
-        preflight.load_check(facts),
-        _current(facts),
-        _lease(facts),
-    ]
+    yield Check("board kernel", "passed", f"{facts['kernel']} on {facts['machine']}", "any")
+    yield from preflight.system_checks(board, facts)
+    # While somebody's job runs, what the release needs is taken by just that.
+    need = _contiguous_bytes(session) if facts["current"] and facts["lease"] is None else 0
+    yield from preflight.memory_checks(board, facts, need)
+    yield preflight.disk_check(facts, 0)
+    yield preflight.load_check(facts)
+    yield _current(facts)
+    yield _lease(facts)
     if facts["current"] and facts["lease"] is None:
-        checks += circuit_checks(session, board)
+        yield from circuit_checks(session, board)
     else:
         why = "held by somebody" if facts["lease"] else "no release on the board"
-        checks.append(Check("circuits", "skipped", why, "content id and clock of the release"))
-    return checks
+        yield Check("circuits", "skipped", why, "content id and clock of the release")
+
+
+def _contiguous_bytes(session: Session) -> int:
+    """What the current release takes of the CMA area; 0 when its manifest cannot be read, which another check says."""
+    try:
+        return int(session.request("manifest")["manifest"]["predicate"]["memory"]["contiguous_bytes"])
+    except BoardOffline:
+        raise
+    except (TritforgeError, KeyError, TypeError, ValueError):
+        return 0
 
 
 def _current(facts: Mapping[str, Any]) -> Check:
@@ -162,28 +174,37 @@ def _lease(facts: Mapping[str, Any]) -> Check:
     return Check("lease", "warning", f"held by {lease['owner']} ({lease['what']})", "free", "wait until it has ended")
 
 
-def circuit_checks(session: Session, board: Board) -> list[Check]:
+def circuit_checks(session: Session, board: Board) -> Iterator[Check]:
     """Hashes of the current release, content id and clock by the counter block. Takes the lease for a moment."""
     from pipelines.boards.session import owner
 
-    session.request("acquire", {"owner": owner(), "what": "doctor", "lease_s": board.lease_s}, phase="lease")
-    checks = []
     try:
-        current = session.request("manifest")["release"]
+        session.request("acquire", {"owner": owner(), "what": "doctor", "lease_s": board.lease_s}, phase="lease")
+    except BoardBusy as error:  # somebody was faster, a moment after it was free
+        yield Check("circuits", "skipped", error.message, "content id and clock of the release")
+        return
+    try:
         try:
+            current = session.request("manifest")["release"]
             found = session.request(
                 "check", {"release": current, "staged": False, "again": True}, deadline=Deadline.after(PROBE_S)
             )
-            checks.append(Check("parts of the release", "passed", f"{found['files']} files, {found['bytes']} bytes",
-                                "as the manifest says"))  # fmt: skip
+            yield Check(
+                "parts of the release", "passed", f"{found['files']} files, {found['bytes']} bytes",
+                "as the manifest says",
+            )  # fmt: skip
+        except BoardOffline:
+            raise
         except TritforgeError as error:
-            checks.append(Check("parts of the release", "failed", error.message, "as the manifest says", error.hint))
+            yield Check("parts of the release", "failed", error.message, "as the manifest says", error.hint)
         try:
             probe = session.job("probe", {}, seconds=PROBE_S, sudo=needs_root(board))
-            checks.append(Check("content id", "passed", f"0x{probe['content_id']:08x}", "that of the release"))
-            checks.append(Check("clock", "passed", f"{probe['clock_mhz']:.2f} MHz", "that of the release"))
+            yield Check("content id", "passed", f"0x{probe['content_id']:08x}", "that of the release")
+            yield Check("clock", "passed", f"{probe['clock_mhz']:.2f} MHz", "that of the release")
+        except BoardOffline:
+            raise
         except TritforgeError as error:
-            checks.append(Check("circuits", "failed", error.message, "content id and clock of the release", error.hint))
+            yield Check("circuits", "failed", error.message, "content id and clock of the release", error.hint)
     finally:
-        session.request("release_lease")
-    return checks
+        with contextlib.suppress(BoardOffline):  # then the lease is free as well
+            session.request("release_lease")

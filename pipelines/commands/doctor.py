@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.base.errors import BoardOffline, ToolMissing, TritforgeError
+from pipelines.boards.access import emulator_of
 from pipelines.boards.doctor import board_checks, host_checks
 from pipelines.boards.preflight import Check
 from pipelines.boards.site import Site
 from pipelines.commands.context import Context
+from pipelines.config.board import Board
 
 
 def run(context: Context, board: str = "") -> dict[str, Any]:
@@ -32,11 +34,13 @@ def run(context: Context, board: str = "") -> dict[str, Any]:
         with site.session(chosen, start=False) as session:
             at = session.connection.address
             checks.append(Check("board", "passed", f"{chosen.name} answers on {at.host}:{at.port}", "answers"))
-            checks += board_checks(session, chosen)
+            checks.extend(board_checks(session, chosen))  # one by one, up to where the connection is lost
     except BoardOffline as error:
-        state = "skipped" if chosen.emulated else "failed"
-        checks.append(Check("board", state, error.message, "answers", error.hint))  # type: ignore[arg-type]
-        offline = None if chosen.emulated else error
+        if chosen.emulator is not None and not runs(context, site, chosen):
+            checks.append(Check("board", "skipped", error.message, "answers", error.hint))
+        else:
+            checks.append(Check("board", "failed", error.message, "answers", error.hint, type(error)))
+            offline = error
     except TritforgeError as error:
         checks.append(Check("board", "failed", error.message, "answers", error.hint, type(error)))
         offline = error
@@ -49,6 +53,11 @@ def run(context: Context, board: str = "") -> dict[str, Any]:
         names = ", ".join(check.name for check in failed)
         raise worst.kind(f"{len(failed)} of {len(checks)} checks failed: {names}", hint=worst.hint, result=result)
     return result
+
+
+def runs(context: Context, site: Site, board: Board) -> bool:
+    """Whether an emulated board of this machine is switched on."""
+    return emulator_of(board, context.state, site.allowed_signers()).running() is not None
 
 
 def plan(context: Context, board: str = "") -> dict[str, Any]:
