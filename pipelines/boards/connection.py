@@ -13,9 +13,10 @@ from pathlib import Path
 import fabric
 import paramiko
 from paramiko.config import SSHConfig
+from paramiko.pkey import UnknownKeyType
 
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import BoardOffline, HostKeyChanged, TransferError, TritforgeError
+from pipelines.base.errors import BoardOffline, ConfigError, HostKeyChanged, TransferError, TritforgeError
 from pipelines.base.files import write_text
 from pipelines.base.lock import held
 from pipelines.boards.access import Address
@@ -30,8 +31,10 @@ class Connection:
     """One connection. ``run`` is for short commands; :meth:`channel` for a session that talks both ways."""
 
     def __init__(self, address: Address, known_hosts: Path, deadline: Deadline) -> None:
-        """Connects. Raises HostKeyChanged, or BoardOffline when nobody answers or our key is refused."""
+        """Connects. Raises HostKeyChanged, BoardOffline when nobody answers or our key is refused, or ConfigError."""
         self.address = address
+        key = address.host_key or known_key(known_hosts, address)
+        pinned = parsed_key(key, address.board) if key is not None else None
         self.fabric = fabric.Connection(
             address.host,
             user=address.user,
@@ -50,12 +53,8 @@ class Connection:
         client = self.fabric.client
         # Fabric's own default adds any key it meets.
         client.set_missing_host_key_policy(_Refuse())
-        key = address.host_key or known_key(known_hosts, address)
-        if key is not None:
-            name, data = key.split()[:2]
-            client.get_host_keys().add(
-                host_label(address), name, paramiko.PKey.from_type_string(name, base64.b64decode(data))
-            )
+        if pinned is not None:
+            client.get_host_keys().add(host_label(address), pinned.get_name(), pinned)
         where = f"{address.board} ({address.host}:{address.port})"
         try:
             self.fabric.open()
@@ -76,11 +75,13 @@ class Connection:
                 ),
             ) from None
         except paramiko.AuthenticationException:
+            check_key_file(address)
             raise BoardOffline(
                 f"{where} refuses our key as user '{address.user}'",
                 hint=f"is {address.key_file or 'a key of the agent'} in its authorized_keys?",
             ) from None
-        except LOST as error:
+        except (*LOST, UnicodeError) as error:  # the latter: a host name that none can have
+            check_key_file(address)
             raise BoardOffline(
                 f"{where} does not answer: {str(error) or type(error).__name__}",
                 hint="is it switched on, in this network, and is the address in its YAML right?",
@@ -112,12 +113,46 @@ class Connection:
             channel.shutdown_write()
             out = _drained(channel)
             err = b"".join(iter(lambda: channel.recv_stderr(1 << 16), b""))
+            if not channel.status_event.wait(deadline.remaining()):
+                raise TimeoutError("no exit status came")
             return channel.recv_exit_status(), out, err
 
 
 def host_label(address: Address) -> str:
     """The name a key is filed under, as in OpenSSH's known_hosts."""
     return address.host if address.port == 22 else f"[{address.host}]:{address.port}"
+
+
+def parsed_key(key: str, board: str) -> paramiko.PKey:
+    """A host key of "ssh-ed25519 AAAA…". Raises ConfigError when it is none."""
+    try:
+        name, data = key.split()[:2]
+        return paramiko.PKey.from_type_string(name, base64.b64decode(data))
+    except (*LOST, ValueError, IndexError, UnknownKeyType) as error:
+        raise ConfigError(
+            f"the host key of {board} is no ssh key: '{key[:40]}…'",
+            hint=f"host_key in config/boards/{board}.yaml, or .tritforge/known_hosts; "
+            f"'./inv boards --accept {board}' shows the right one",
+        ) from error
+
+
+def check_key_file(address: Address) -> None:
+    """Raises ConfigError for a key file that cannot be used: ssh would only say that the board refuses us."""
+    file = address.key_file
+    if file is None:
+        return
+    where, hint = f"key_file of {address.board}, {file}", ""
+    try:
+        paramiko.PKey.from_path(file)
+        return
+    except FileNotFoundError:
+        reason = "is not there"
+    except TypeError:  # what cryptography says of a key that needs a passphrase
+        reason = "has a passphrase"
+        hint = f"add it to the agent (ssh-add {file}) and leave key_file out"
+    except (*LOST, ValueError, UnknownKeyType) as error:
+        reason = f"is no private key: {error}"
+    raise ConfigError(f"{where}, {reason}", hint=hint or f"key_file in config/boards/{address.board}.yaml")
 
 
 def known_key(known_hosts: Path, address: Address) -> str | None:

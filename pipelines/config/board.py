@@ -13,6 +13,10 @@ PathText = Annotated[str, Field(min_length=1)]
 """A path; relative ones start at the repository, ``~`` is the user's home."""
 
 
+HostKey = Annotated[str, Field(pattern=r"^(ssh-ed25519|ecdsa-sha2-nistp256|ssh-rsa) [A-Za-z0-9+/=]+$")]
+"""As in the board's ``/etc/ssh/ssh_host_ed25519_key.pub``: "ssh-ed25519 AAAA…"."""
+
+
 class Ssh(Strict):
     """How a board is reached. No password can be given: a key file, or the agent's keys."""
 
@@ -20,10 +24,7 @@ class Ssh(Strict):
     port: Annotated[int, Field(ge=1, le=65_535)] = 22
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]*$")]
     key_file: PathText | None = None  # without it, what the agent offers
-    # "ssh-ed25519 AAAA…"; without it, the key must have been accepted once, explicitly.
-    host_key: Annotated[str, Field(pattern=r"^(ssh-ed25519|ecdsa-sha2-nistp256|ssh-rsa) [A-Za-z0-9+/=]+$")] | None = (
-        None
-    )
+    host_key: HostKey | None = None  # without it, the key must have been accepted once, explicitly
 
 
 class Labgrid(Strict):
@@ -33,7 +34,7 @@ class Labgrid(Strict):
     place: Name
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]*$")]
     key_file: PathText | None = None
-    host_key: str | None = None
+    host_key: HostKey | None = None
 
 
 class Emulator(Strict):

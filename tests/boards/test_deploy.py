@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
@@ -506,6 +507,52 @@ def test_host_key_changed(bench: BenchBoard, two_releases: Releases) -> None:
         put(bench, new, address=bench.address(host_key=other))
     assert caught.value.status == 4
     works(bench, old)
+
+
+@pytest.mark.parametrize("how", ["missing", "passphrase", "no key", "public half"])
+def test_a_key_file_that_cannot_be_used_is_named(bench: BenchBoard, how: str) -> None:
+    """To ssh it looks as if the board refused us or did not answer, and the hint would send people there."""
+    file = bench.folder / "mine"
+    if how == "passphrase":
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", file], check=True)
+    elif how == "no key":
+        file.write_text("hello")
+    elif how == "public half":
+        file.write_text((bench.folder / "user_key.pub").read_text())
+    address = dataclasses.replace(bench.address(), key_file=file)
+    with pytest.raises(errors.ConfigError, match="key_file of bench") as caught:
+        Connection(address, bench.folder / "known_hosts", Deadline.after(20))
+    assert caught.value.status == 2 and ("ssh-add" in caught.value.hint) == (how == "passphrase")
+
+
+@pytest.mark.parametrize(
+    "key", ["ssh-ed25519 AAAA", "ssh-ed25519", "nonsense AAAAC3NzaC1lZDI1NTE5", "ssh-rsa ====", "x"]
+)
+def test_a_host_key_that_is_none_is_named(bench: BenchBoard, key: str) -> None:
+    with pytest.raises(errors.ConfigError, match="host key of bench is no ssh key"):
+        Connection(bench.address(host_key=key), bench.folder / "known_hosts", Deadline.after(20))
+
+
+def test_a_host_name_that_none_can_have(bench: BenchBoard) -> None:
+    for host in ("a" * 70, "..", "no such host"):
+        with pytest.raises(errors.BoardOffline, match="does not answer"):
+            Connection(
+                dataclasses.replace(bench.address(), host=host), bench.folder / "known_hosts", Deadline.after(20)
+            )
+
+
+@pytest.mark.parametrize("after", [1, 300, 1500, 2500, 3200])
+def test_connection_cut_while_it_is_made(bench: BenchBoard, two_releases: Releases, after: int) -> None:
+    """In the greeting, in the key exchange, in the authentication, as the session starts."""
+    old, new = two_releases
+    put(bench, old)
+    proxy = Proxy(bench.port)
+    proxy.cut_after = after
+    with pytest.raises(errors.BoardOffline) as caught:
+        put(bench, new, address=bench.address(port=proxy.port))
+    proxy.close()
+    assert caught.value.status == 4
+    works_soon(bench, old)
 
 
 def test_a_fingerprint_is_what_ssh_keygen_prints(bench: BenchBoard) -> None:
