@@ -2,8 +2,8 @@
 
 A frame is one line of JSON, ``{"id": 7, "do": "facts", "with": {…}}``, and, when it has ``"payload": N``, N raw bytes
 behind it. Each request is answered by any number of ``{"id": 7, "event": …}`` and then one ``{"id": 7, "result": …}``
-or ``{"id": 7, "fault": {class, message, hint}}``. Two frames are never answered: ``ping`` (the host lives) and ``stop``
-(end the running job).
+or ``{"id": 7, "fault": {class, message, hint}}``. ``stop`` (end the running job) is never answered, and ``ping`` (the
+host lives) by ``{"pong": 1}`` (so does the board), whatever else goes on.
 
 The host may die at any instant. Its connection then ends and stdin with it, or nothing is heard for as long as the
 lease holds; in both cases the agent ends its job and itself, and with it the lease.
@@ -89,13 +89,26 @@ class Session:
                 self.heard = uptime()
                 if frame.get("do") == "stop":
                     self.stop.set()
-                elif frame.get("do") != "ping":
+                elif frame.get("do") == "ping":
+                    self.pong()
+                else:
                     self.frames.put((frame, pieces))
         except (OSError, ValueError):
             return
         finally:
             self.closed.set()
             self.frames.put((END, []))
+
+    def pong(self):
+        """Tells the host that the board lives, unless something else just does, or nobody reads what we send."""
+        import select
+
+        if self.writing.acquire(False):
+            try:
+                if select.select([], [self.stdout], [], 0)[1]:
+                    os.write(self.stdout, b'{"pong": 1}\n')
+            finally:
+                self.writing.release()
 
     def watch(self):
         """The watching thread: heartbeat, and the hard end of a session whose host is gone or silent."""

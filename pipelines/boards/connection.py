@@ -23,6 +23,7 @@ from pipelines.boards.access import Address
 
 CONNECT_S = 30.0
 KEEPALIVE_S = 5
+SILENT_S = 60.0  # the board is asked every few seconds: one that is not heard for so long is gone
 LOST = (paramiko.SSHException, EOFError, OSError)
 """What a connection that ended throws, whichever call noticed."""
 
@@ -90,6 +91,8 @@ class Connection:
         assert transport is not None
         self.transport = transport
         transport.set_keepalive(KEEPALIVE_S)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; else a pulled cable shows after a quarter of an hour
+            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(SILENT_S * 1000))
 
     def close(self) -> None:
         with contextlib.suppress(*LOST):

@@ -19,7 +19,7 @@ from pipelines.base import errors
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import BoardOffline, BoardUnfit, TransferError, TritforgeError
 from pipelines.base.files import sha256_bytes
-from pipelines.boards.connection import LOST, Connection
+from pipelines.boards.connection import LOST, SILENT_S, Connection
 
 AGENT_PACKAGE = Path(__file__).parents[2] / "board_rt"
 AGENT_MODULES = ("__init__", "__main__", "agent", "agents", "facts", "faults", "files", "lease", "objects", "releases")
@@ -52,7 +52,9 @@ class Session:
         self._writing = threading.Lock()
         self._closed = threading.Event()
         self.bytes_sent = 0
+        self._patience = float("inf")  # nobody answers pings before the agent has started
         self._start(deadline)
+        self._patience = SILENT_S
         threading.Thread(target=self._ping, daemon=True).start()
 
     def _start(self, deadline: Deadline) -> None:
@@ -187,17 +189,23 @@ class Session:
         line = json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n"
         with self._writing:
             try:
-                self._channel.settimeout((deadline or Deadline.after(REQUEST_S)).remaining())
+                self._channel.settimeout((deadline or Deadline.after(REQUEST_S)).at_most(SILENT_S).remaining())
                 self._channel.sendall(line + payload)
+            except TimeoutError as error:
+                raise self._lost(TimeoutError("nothing was taken any more"), "sending") from error
             except LOST as error:
                 raise self._lost(error, "sending") from error
 
     def _receive(self, deadline: Deadline) -> dict[str, Any]:
         while b"\n" not in self._buffer:
             try:
-                self._channel.settimeout(max(0.01, deadline.remaining()))
+                # A board that computes for an hour still answers pings; one whose cable was pulled tells no end.
+                self._channel.settimeout(max(0.01, min(deadline.remaining(), self._patience)))
                 block = self._channel.recv(1 << 16)
             except TimeoutError as error:
+                if not deadline.expired():
+                    silence = TimeoutError(f"nothing was heard for {self._patience:.0f} s")
+                    raise self._lost(silence, "waiting") from error
                 raise BoardOffline(
                     f"{self.board} did not answer within {deadline.seconds:.0f} s",
                     hint="is it overloaded? './inv doctor' shows its load",
@@ -229,7 +237,7 @@ class Session:
             try:
                 value = self._receive(deadline)
             except BoardOffline as error:
-                if phase == "upload" and not isinstance(error.__cause__, TimeoutError):
+                if phase == "upload":
                     raise TransferError(
                         error.message, hint="run the same command again: it goes on where it stopped"
                     ) from error

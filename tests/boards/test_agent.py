@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -30,3 +31,25 @@ def test_what_is_no_pipe_is_read_as_well(tmp_path: Path) -> None:
         session = Session(str(tmp_path), "", stdin=stream.fileno())
         session.read_frames()
     assert session.frames.get_nowait()[0]["id"] == 2
+
+
+def test_a_ping_is_answered_but_never_waits_for_a_reader(tmp_path: Path) -> None:
+    """Whoever pauses the output of a long text must keep the board: the end of the connection is seen by reading."""
+    reading, writing = os.pipe()
+    listening, telling = os.pipe()
+    session = Session(str(tmp_path), "", stdin=reading, stdout=telling)
+    with session.writing:
+        session.pong()
+    session.pong()
+    assert os.read(listening, 100) == b'{"pong": 1}\n'
+    os.set_blocking(telling, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(telling, b"x")
+    os.set_blocking(telling, True)
+    os.write(writing, b'{"do": "ping"}\n{"id": 3, "do": "hello"}\n')
+    os.close(writing)
+    session.read_frames()
+    assert session.frames.get_nowait()[0]["id"] == 3
+    for end in (reading, listening, telling):
+        os.close(end)

@@ -193,17 +193,30 @@ def test_more_than_a_file_in_staging_is_begun_anew(bench: BenchBoard, two_releas
     works(bench, new)
 
 
-def test_a_cable_that_is_pulled_ends_at_a_deadline(bench: BenchBoard, two_releases: Releases) -> None:
-    old, new = two_releases
+@pytest.mark.parametrize(
+    ("phase", "kind", "status"), [("upload", errors.TransferError, 5), ("smoke", errors.BoardOffline, 4)]
+)
+def test_a_cable_that_is_pulled_is_noticed(
+    bench: BenchBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, kind: type[Exception], status: int
+) -> None:
+    """No end is told, and a phase may last for minutes: the board is gone when it answers no ping any more."""
+    monkeypatch.setattr("pipelines.boards.session.SILENT_S", 3.0)
+    monkeypatch.setattr("pipelines.boards.session.PING_EVERY_S", 0.5)
+    old = bench.release(tmp_path / "old", plain_files(1))
+    new = bench.release(tmp_path / "new", plain_files(2, size=6_000_000, behaviour="hang"))
     put(bench, old)
     proxy = Proxy(bench.port)
+    pulled: list[float] = []
 
     def on_phase(entered: str) -> None:
-        if entered == "upload":
+        if entered == phase:
             proxy.silent = True
+            pulled.append(time.monotonic())
 
-    with pytest.raises((errors.TransferError, errors.BoardOffline)):
-        put(bench, new, address=bench.address(port=proxy.port), on_phase=on_phase, deadline=Deadline.after(6))
+    with pytest.raises(kind) as caught:
+        put(bench, new, address=bench.address(port=proxy.port), on_phase=on_phase)
+    assert isinstance(caught.value, errors.TritforgeError) and caught.value.status == status
+    assert time.monotonic() - pulled[0] < 30
     proxy.close()
     end = time.monotonic() + 25  # the board hears nothing for its lease of 10 s, then frees itself
     while True:
@@ -213,6 +226,16 @@ def test_a_cable_that_is_pulled_ends_at_a_deadline(bench: BenchBoard, two_releas
         except errors.BoardBusy:
             assert time.monotonic() < end
             time.sleep(0.5)
+
+
+def test_a_board_that_works_in_silence_is_not_given_up(
+    bench: BenchBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.boards.session.SILENT_S", 2.0)
+    monkeypatch.setattr("pipelines.boards.session.PING_EVERY_S", 0.5)
+    monkeypatch.setattr("pipelines.boards.deploy.SMOKE_S", 6.0)
+    with pytest.raises(errors.PlTimeout, match="did not end within 6 s"):
+        put(bench, bench.release(tmp_path / "hangs", plain_files(3, behaviour="hang")))
 
 
 def spec(bench: BenchBoard, release: LocalRelease, tmp_path: Path) -> Path:
