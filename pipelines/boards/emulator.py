@@ -20,7 +20,7 @@ from typing import Any
 
 from pipelines.base.command import find_tool, run_tool
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import BoardOffline, ToolFailed
+from pipelines.base.errors import BoardBusy, BoardOffline, ToolFailed
 from pipelines.base.files import read_json, sha256_bytes, write_bytes, write_json
 from pipelines.base.lock import held
 from pipelines.boards import privilege, rootfs
@@ -113,7 +113,8 @@ class Emulator:
     ) -> Endpoint:
         """Starts the board unless it runs, and waits until ssh answers. ``fresh`` begins with an empty disk.
 
-        Raises BoardOffline with the console's last lines when the boot does not end in time.
+        Raises BoardOffline with the console's last lines when the boot does not end in time, and BoardBusy when it runs
+        with other settings and is in use.
         """
         patience = deadline or Deadline.after(BOOT_DEADLINE_S + IMAGE_DEADLINE_S)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -123,6 +124,11 @@ class Emulator:
                 self._disk().unlink(missing_ok=True)
             endpoint = self.running()
             if endpoint is not None and self._state().get("wanted") != self._wanted():
+                if connected(endpoint.port):  # a night's run, say, which would lose its board in the middle
+                    raise BoardBusy(
+                        f"{self.name} runs with other settings or another image, and somebody is connected to it",
+                        hint=f"wait until that has ended, or end it: './inv boards --stop {self.name}'",
+                    )
                 say(f"{self.name} runs with other settings, starting it again")
                 self._kill()
                 endpoint = None
@@ -189,15 +195,17 @@ class Emulator:
         for _ in range(5):  # another program may take the free port between our look and QEMU's
             port = free_port()
             process = self._qemu(qemu, image, initrd, port)
+            # At once: whoever is interrupted here leaves a board that runs, and that the next command must find.
+            write_json(
+                self.folder / "state.json",
+                {"pid": process.pid, "port": port, "started": time.time(), "wanted": self._wanted()},
+            )
             # QEMU ends within milliseconds when a port or the disk is taken.
             try:
                 process.wait(timeout=0.7)
             except subprocess.TimeoutExpired:
-                write_json(
-                    self.folder / "state.json",
-                    {"pid": process.pid, "port": port, "started": time.time(), "wanted": self._wanted()},
-                )
                 return self._endpoint(process.pid, port)
+            (self.folder / "state.json").unlink(missing_ok=True)
             message = (self.folder / "qemu.log").read_text(errors="replace").strip()
             if "Could not set up host forwarding" not in message:
                 raise ToolFailed(
@@ -292,7 +300,8 @@ class Emulator:
                 raise BoardOffline(
                     f"{self.name} did not answer on ssh within {deadline.seconds:.0f} s; console:\n"
                     f"{self.console_tail()}",
-                    hint=f"'./inv boards --stop {self.name}', then try again; '--fresh' begins with an empty disk",
+                    hint=f"'./inv boards --stop {self.name}', then try again; "
+                    f"'./inv boards --start {self.name} --fresh' begins with an empty disk",
                     log=self.console,
                 )
             time.sleep(POLL_S)
@@ -306,6 +315,13 @@ def ssh_answers(host: str, port: int, deadline: Deadline) -> bool:
             return link.recv(4) == b"SSH-"
     except OSError:
         return False
+
+
+def connected(port: int) -> bool:
+    """Whether somebody has a connection to this port of 127.0.0.1."""
+    lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    # column 2 is the local address, column 4 the state (01: established)
+    return any(words[1] == f"0100007F:{port:04X}" and words[3] == "01" for words in map(str.split, lines))
 
 
 def free_port() -> int:

@@ -81,7 +81,7 @@ def _image(board: Board, facts: Mapping[str, Any]) -> tuple[bool, str, str, str]
     found = str(facts["image"])
     if board.emulated:
         return (bool(found), found or "unknown", "an image of this program",
-                f"./inv boards --stop {board.name}, then --fresh")  # fmt: skip
+                f"./inv boards --start {board.name} --fresh")  # fmt: skip
     wanted = board.image.versions if board.image else []
     version = str(facts["pynq"]) or found
     good = not wanted or any(version.startswith(entry) for entry in wanted)

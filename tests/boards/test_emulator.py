@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -50,6 +52,58 @@ def test_modules_come_after_what_they_depend_on(tmp_path: Path) -> None:
     assert order == ["mbcache", "jbd2", "ext4", "virtio-rng"]
     with pytest.raises(errors.ToolFailed, match="no module 'nosuch'"):
         initrd.module_order(tmp_path, ["nosuch"])
+
+
+def test_an_interrupted_start_leaves_a_board_that_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """QEMU outlives whoever started it; one that nobody knows of would hold the disk for ever."""
+    program = tmp_path / "qemu-system-arm"
+    program.write_text("#!/bin/sh\nsleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(emulator_module, "find_tool", lambda _: program)
+    image = tmp_path / "image"
+    image.mkdir()
+    (image / "initrd.cpio").write_bytes(b"")
+    started = Emulator("emu-cut", tmp_path / "board", tmp_path)
+    started.folder.mkdir()
+    started._make_keys()
+    monkeypatch.setattr(Emulator, "_make_disk", lambda *_: None)
+
+    def interrupted(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess.Popen, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            started._launch(image)
+    found = started.running()
+    assert found is not None
+    assert started.stop() and started.running() is None
+
+
+def test_a_board_in_use_is_not_started_again_for_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator = Emulator("emu-busy", tmp_path, tmp_path)
+    ended: list[str] = []
+
+    class Ended(Exception):
+        pass
+
+    def kill(_: Emulator) -> None:
+        ended.append("")
+        raise Ended
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        endpoint = Endpoint("127.0.0.1", port, "tritforge", tmp_path / "key", "ssh-ed25519 A", 1)
+        monkeypatch.setattr(Emulator, "running", lambda _: endpoint)
+        monkeypatch.setattr(Emulator, "_kill", kill)
+        with socket.create_connection(("127.0.0.1", port)):
+            with pytest.raises(errors.BoardBusy, match="somebody is connected"):
+                emulator.start()
+        assert ended == []
+        with pytest.raises(Ended):
+            emulator.start()
 
 
 @pytest.fixture(scope="module")
