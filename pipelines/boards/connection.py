@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import shlex
 import socket
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -26,6 +27,15 @@ KEEPALIVE_S = 5
 SILENT_S = 60.0  # the board is asked every few seconds: one that is not heard for so long is gone
 LOST = (paramiko.SSHException, EOFError, OSError)
 """What a connection that ended throws, whichever call noticed."""
+
+
+_open: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def close_all() -> None:
+    """Closes every connection of this process: whatever waits on one, in any thread, raises that it was lost."""
+    for connection in list(_open):
+        connection.close()
 
 
 class Connection:
@@ -87,6 +97,7 @@ class Connection:
                 f"{where} does not answer: {str(error) or type(error).__name__}",
                 hint="is it switched on, in this network, and is the address in its YAML right?",
             ) from error
+        _open.add(self)
         transport = client.get_transport()
         assert transport is not None
         self.transport = transport

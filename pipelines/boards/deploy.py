@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.base.command import stop_all_tools
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import TransferError, TritforgeError, Unshippable, worst_status
 from pipelines.base.files import sha256_file
 from pipelines.boards import preflight
 from pipelines.boards.access import Address
-from pipelines.boards.connection import Connection
+from pipelines.boards.connection import Connection, close_all
 from pipelines.boards.release import LocalRelease, Part
 from pipelines.boards.session import exclusive
 from pipelines.config.board import Board
@@ -195,26 +196,36 @@ def many(names: Sequence[str], one: Callable[[str], dict[str, Any]]) -> list[dic
     """``one`` for each board: the first as a canary, then, if that passed, the rest at once.
 
     Each result has ``board`` and ``status``; a failed one ``error`` and ``exit_status``. Boards behind a failed canary
-    are ``skipped``, since what broke one would break them all.
+    are ``skipped``, since what broke one would break them all. On Ctrl-C all connections are closed, and with them what
+    runs on the boards.
     """
 
     def guarded(name: str) -> dict[str, Any]:
         try:
             return {"board": name, "status": "passed", "exit_status": 0, **one(name)}
         except TritforgeError as error:
-            return {
-                "board": name,
-                "status": "failed",
-                "exit_status": error.status,
-                "error": {"class": type(error).__name__, "message": error.message, "hint": error.hint},
-            }
+            failure = error
+        except Exception as error:  # a fault of ours must not hide what became of the other boards
+            failure = TritforgeError(f"a fault in tritforge itself: {type(error).__name__}: {error}")
+        return {
+            "board": name,
+            "status": "failed",
+            "exit_status": failure.status,
+            "error": {"class": type(failure).__name__, "message": failure.message, "hint": failure.hint},
+        }
 
     canary = guarded(names[0])
     if canary["status"] != "passed":
         skipped = [{"board": name, "status": "skipped", "exit_status": canary["exit_status"]} for name in names[1:]]
         return [canary, *skipped]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return [canary, *pool.map(guarded, names[1:])]
+        try:
+            return [canary, *pool.map(guarded, names[1:])]
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop_all_tools()
+            close_all()
+            raise
 
 
 def worst(results: Sequence[dict[str, Any]]) -> int:

@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.base import errors
-from pipelines.base.errors import BoardError, TritforgeError
+from pipelines.base.errors import (
+    BoardError,
+    CheckFailed,
+    ConfigError,
+    Interrupted,
+    ToolFailed,
+    TransferError,
+    TritforgeError,
+)
 from pipelines.boards import deploy as boards_deploy
 from pipelines.boards.release import LocalRelease
 from pipelines.boards.site import Site
 from pipelines.commands import builds
 from pipelines.commands.context import Context
+
+KINDS = {1: CheckFailed, 2: ConfigError, 3: ToolFailed, 4: BoardError, 5: TransferError, 130: Interrupted}
 
 
 def run(context: Context, board: str | Sequence[str] = "", model: str = "") -> dict[str, Any]:
@@ -34,14 +44,19 @@ def run(context: Context, board: str | Sequence[str] = "", model: str = "") -> d
     if status:
         failed = [entry for entry in results if entry["status"] == "failed"]
         decisive = next(entry for entry in failed if entry["exit_status"] == status)
-        kind: type[TritforgeError] = getattr(errors, decisive["error"]["class"], BoardError)
-        raise kind(
+        raise kind_of(decisive["error"]["class"], status)(
             f"{len(failed)} of {len(names)} boards failed: "
             + "; ".join(f"{entry['board']}: {entry['error']['message']}" for entry in failed),
             hint=decisive["error"]["hint"],
             result=result,
         )
     return result
+
+
+def kind_of(name: str, status: int) -> type[TritforgeError]:
+    """The error of this name; for one that only a builder knows, such as Vivado's, any of the same exit status."""
+    kind: type[TritforgeError] = getattr(errors, name, TritforgeError)
+    return kind if kind.status == status and name in vars(errors) else KINDS[status]
 
 
 def one(context: Context, name: str, model: str) -> dict[str, Any]:

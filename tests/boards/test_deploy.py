@@ -765,3 +765,41 @@ def test_many_boards_with_a_canary() -> None:
     results = many(["bad", "b", "c"], one)
     assert asked == ["bad"]
     assert [entry["status"] for entry in results] == ["failed", "skipped", "skipped"]
+
+
+def test_a_fault_of_ours_hides_no_other_board_s_result() -> None:
+    def one(name: str) -> dict[str, Any]:
+        if name == "b":
+            raise ValueError("never thought of")
+        return {"release": "r"}
+
+    results = many(["a", "b", "c"], one)
+    assert [entry["exit_status"] for entry in results] == [0, 3, 0]
+    assert "never thought of" in results[1]["error"]["message"]
+
+
+def test_ctrl_c_ends_the_deploys_to_all_boards(
+    bench: BenchBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python waits for its threads, and one that waits for a board would go on for minutes."""
+    monkeypatch.setattr("pipelines.boards.deploy.stop_all_tools", lambda: None)  # it is for good
+    hangs = bench.release(tmp_path / "hangs", plain_files(3, behaviour="hang"))
+
+    def one(name: str) -> dict[str, Any]:
+        if name == "b":
+            put(bench, hangs)
+        if name == "c":
+            end = time.monotonic() + 60
+            while not jobs_running(bench):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+        return {}
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        many(["a", "b", "c"], one)
+    assert time.monotonic() - started < 60, "the job alone has 300 s"
+    while jobs_running(bench):
+        assert time.monotonic() - started < 90
+        time.sleep(0.05)

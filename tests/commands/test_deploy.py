@@ -1,4 +1,4 @@
-"""``deploy`` says before it deploys that a model was not trained ternary."""
+"""``deploy`` says before it deploys that a model was not trained ternary, and which status several boards end with."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from pipelines.base.errors import BoardBusy, ToolFailed, TransferError, TritforgeError
 from pipelines.commands import builds, deploy
 from pipelines.engine.graph import Outcome
+from pipelines.vivado.failure import VersionMismatch
 
 WARNING = "rounded to ternary its perplexity is 146.32, against 33.56 without rounding"
 
@@ -51,3 +53,27 @@ def test_a_warning_comes_before_the_deploy(warning: str, monkeypatch: pytest.Mon
 
     assert deploy.one(context, "emu1", "a-model") == {"release": "r", "warning": warning}
     assert happened == ([f"warning: {warning}", "deployed"] if warning else ["deployed"])
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "status"),
+    [
+        (VersionMismatch("Vivado is another one"), ToolFailed, 3),  # a class that only the builder knows
+        (BoardBusy("held"), BoardBusy, 4),
+        (TransferError("cut"), TransferError, 5),
+    ],
+)
+def test_several_boards_end_with_the_status_of_what_failed(
+    monkeypatch: pytest.MonkeyPatch, error: TritforgeError, kind: type[TritforgeError], status: int
+) -> None:
+    def one(_: Any, name: str, __: str) -> dict[str, Any]:
+        if name == "b":
+            raise error
+        return {"release": "r", "previous": None, "bytes_sent": 1, "bytes_total": 2, "seconds": 3.0}
+
+    monkeypatch.setattr(deploy, "one", one)
+    context: Any = SimpleNamespace(settings=SimpleNamespace(board_names=lambda names: names))
+    with pytest.raises(kind, match="1 of 2 boards failed: b: ") as caught:
+        deploy.run(context, ["a", "b"])
+    assert caught.value.status == status
+    assert [entry["exit_status"] for entry in caught.value.result["boards"]] == [0, status]
