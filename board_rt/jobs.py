@@ -82,7 +82,11 @@ def collected(runtime, token):
 
 
 def generate(options):
-    """Text from a prompt, piece by piece as it is computed: events ``{"text": …}``."""
+    """Text from a prompt, piece by piece as it is computed: events ``{"text": …}``.
+
+    ``prefill_s`` is the whole prompt's time, to the first token. ``decode_s`` is the time of the passes that the tokens
+    were drawn from, one each: the prompt's last one is among both.
+    """
     import time
 
     from tokenizers import Tokenizer
@@ -109,12 +113,13 @@ def generate(options):
                 "give a shorter prompt",
             )
         prompt_tokens = len(said)
+        began = time.monotonic()
+        for token in said[:-1]:
+            runtime.forward(token)
         started = time.monotonic()
-        for token in said:
-            logits = runtime.forward(token)
-        prefill_s = time.monotonic() - started
+        logits = runtime.forward(said[-1])
+        prefill_s = time.monotonic() - began
         stream = TextStream(tokenizer, said)
-        started = time.monotonic()
         while len(said) - prompt_tokens < options["tokens"]:
             token = runtime.sample(logits, sampler, said)
             said.append(token)

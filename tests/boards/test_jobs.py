@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers
 
+from board_rt import jobs
 from board_rt.jobs import TextStream
 
 
@@ -34,3 +43,41 @@ def test_half_a_character_at_the_end_is_shown() -> None:
     stream = TextStream(tokenizer, [tokenizer.token_to_id("▁Once")])
     assert stream.add(tokenizer.token_to_id("<0xE2>")) == ""
     assert stream.end() == "\ufffd"
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_a_token_takes_the_pass_that_it_is_drawn_from(
+    tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One token would else be drawn from the prompt's last pass in no time, at thousands of tokens a second."""
+    tokenizer = llama_like()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.chdir(tmp_path)
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    class Runtime:
+        shape = SimpleNamespace(bos=1, eos=0, context=32)
+        position = 0
+
+        def forward(self, _: int) -> str:
+            now[0] += 0.5
+            return "logits"
+
+        def sample(self, *_: object) -> int:
+            return int(tokenizer.token_to_id("▁upon"))
+
+        def profile(self) -> dict[str, int]:
+            return {}
+
+    @contextlib.contextmanager
+    def machine(_: str) -> Iterator[Any]:
+        yield SimpleNamespace(runtime=Runtime(), check_circuits=lambda: {}, backend="host")
+
+    sent: list[dict[str, str]] = []
+    monkeypatch.setattr("board_rt.machine.Machine", machine)
+    monkeypatch.setattr(jobs, "send", sent.append)
+    done = jobs.generate({"prompt": "Once", "tokens": tokens})
+    assert len(done["ids"]) == tokens and done["decode_s"] == 0.5 * tokens
+    assert done["prefill_s"] == 0.5 * done["prompt_tokens"]
+    assert "".join(piece["text"] for piece in sent) == " upon" * tokens
