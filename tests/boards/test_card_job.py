@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -161,3 +162,38 @@ def test_it_keeps_few_copies(job: ModuleType, tmp_path: Path) -> None:
             job.main([str(made.folder), "smoke"])
         os.utime(tmp_path / "checked" / made.id, (1000 + number, 1000 + number))
     assert len(os.listdir(tmp_path / "checked")) == job.KEEP
+
+
+def test_a_full_card_is_told_as_one(
+    job: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = release(tmp_path)
+
+    def copy(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(job, "copy", copy)
+    assert job.guarded([str(made.folder), "smoke"]) == 1
+    assert json.loads(capsys.readouterr().out)["fault"]["class"] == "BoardDiskFull"
+    assert os.listdir(tmp_path / "checked") == []
+
+
+def test_a_copy_is_on_the_card_before_it_has_its_name(
+    job: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has its name is not read again: after a power cut it would be run as it is."""
+    happened: list[str] = []
+    rename = os.rename
+    monkeypatch.setattr(os, "sync", lambda: happened.append("sync"))
+    monkeypatch.setattr(os, "rename", lambda *paths: (happened.append("rename"), rename(*paths)))
+    with pytest.raises(Started):
+        job.main([str(release(tmp_path).folder), "smoke"])
+    assert happened == ["sync", "rename"]
+
+
+def test_what_a_cut_left_of_a_copy_goes(job: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "checked" / "tmpx1").mkdir(parents=True)
+    made = release(tmp_path)
+    with pytest.raises(Started):
+        job.main([str(made.folder), "smoke"])
+    assert os.listdir(tmp_path / "checked") == [made.id]
