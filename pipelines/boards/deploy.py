@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ PHASES = (
 SLOWEST_BYTES_PER_S = 100_000  # an upload slower than this is taken for a broken connection
 DEPLOY_S = 600.0
 SMOKE_S = 300.0
+GIVE_BACK_S = 20.0
 Phase = Callable[[str], None]
 
 
@@ -219,12 +220,14 @@ def many(names: Sequence[str], one: Callable[[str], dict[str, Any]]) -> list[dic
         skipped = [{"board": name, "status": "skipped", "exit_status": canary["exit_status"]} for name in names[1:]]
         return [canary, *skipped]
     with ThreadPoolExecutor(max_workers=8) as pool:
+        rest = [pool.submit(guarded, name) for name in names[1:]]
         try:
-            return [canary, *pool.map(guarded, names[1:])]
+            return [canary, *(future.result() for future in rest)]
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
-            stop_all_tools()
             close_all()
+            wait(rest, timeout=GIVE_BACK_S)  # a farm's place is given back by a program, and then none may start
+            stop_all_tools()
             raise
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from pipelines.base.command import find_tool, run_tool
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import BoardBusy, BoardOffline, BoardUnfit, ToolFailed, TritforgeError
+from pipelines.base.errors import BoardBusy, BoardOffline, BoardUnfit, ToolFailed, ToolTimeout, TritforgeError
 from pipelines.base.files import sha256_bytes
 from pipelines.base.lock import held
 
@@ -81,13 +81,23 @@ class Place:
 
     def _client(self, *arguments: str) -> str:
         client = find_tool(CLIENT, hint="pip install labgrid, as docs/boards.md says, and put its programs on the PATH")
-        result = run_tool(
-            [client, "-x", self.coordinator, "-p", self.name, *arguments],
-            deadline=Deadline.after(CLIENT_S), env={"LG_USERNAME": self.user}, check=False,
-        )  # fmt: skip
+        try:
+            result = run_tool(
+                [client, "-x", self.coordinator, "-p", self.name, *arguments],
+                deadline=Deadline.after(CLIENT_S), env={"LG_USERNAME": self.user}, check=False,
+            )  # fmt: skip
+        except ToolTimeout:
+            raise _silent(self.coordinator) from None
         if result.status == 0:
             return result.stdout
         raise failure(result.stdout + result.stderr, self)
+
+
+def _silent(coordinator: str) -> BoardOffline:
+    return BoardOffline(
+        f"the labgrid coordinator at {coordinator} does not answer",
+        hint="is it running, and is 'coordinator' in the board's YAML right?",
+    )
 
 
 def failure(said: str, place: Place) -> TritforgeError:
@@ -101,10 +111,7 @@ def failure(said: str, place: Place) -> TritforgeError:
             hint=f"wait until it is released; 'labgrid-client -x {place.coordinator} who' lists who has what",
         )
     if "Could not connect to coordinator" in said or "coordinator is unavailable" in said:
-        return BoardOffline(
-            f"the labgrid coordinator at {place.coordinator} does not answer",
-            hint="is it running, and is 'coordinator' in the board's YAML right?",
-        )
+        return _silent(place.coordinator)
     if "matches nothing" in said:
         return BoardOffline(
             f"{where} has no place '{place.name}'",
@@ -130,11 +137,19 @@ def address(shown: str, place: str) -> tuple[str, int]:
             hint="export one with the board's address and port, and match it: "
             f"labgrid-client -p {place} add-match 'EXPORTER/GROUP/NetworkService'",
         )
-    facts: Any = ast.literal_eval(found["facts"].strip())
-    parameters = facts["params"]
-    if parameters.get("extra", {}).get("proxy_required"):
+    try:
+        facts: Any = ast.literal_eval(found["facts"].strip())
+        parameters = dict(facts["params"])
+        extra = dict(parameters.get("extra") or {})
+        where = str(parameters["address"]), int(parameters.get("port") or 22)
+    except (ValueError, SyntaxError, KeyError, TypeError) as error:
         raise BoardUnfit(
-            f"the labgrid place '{place}' is reached through the proxy {parameters['extra'].get('proxy')} only",
+            f"the NetworkService of the labgrid place '{place}' does not say where the board answers: {error}",
+            hint="its exporter gives an address, and a port unless it is 22; tested is labgrid 26.0.1",
+        ) from None
+    if extra.get("proxy_required"):
+        raise BoardUnfit(
+            f"the labgrid place '{place}' is reached through the proxy {extra.get('proxy')} only",
             hint="run this on a machine in the farm's network",
         )
-    return str(parameters["address"]), int(parameters.get("port") or 22)
+    return where

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.base.errors import BoardOffline, ConfigError, TransferError, TritforgeError, UsageError
+from pipelines.base.errors import BoardOffline, BoardUnfit, ConfigError, TransferError, TritforgeError, UsageError
+from pipelines.boards import labgrid
 from pipelines.boards import verify as boards_verify
 from pipelines.commands import boards, generate, rollback, verify
 from pipelines.commands.context import Context
@@ -56,3 +59,23 @@ def test_weights_that_could_not_be_read_again_are_not_called_wrong(error: Tritfo
     else:
         with pytest.raises(BoardOffline):
             boards_verify._damaged(session, "r")
+
+
+def test_a_farm_s_coordinator_that_takes_a_call_and_says_nothing_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = tmp_path / "labgrid-client"
+    client.write_text("#!/bin/sh\nexec sleep 60\n")
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(labgrid, "CLIENT_S", 0.5)
+    with pytest.raises(BoardOffline, match="farm:20408 does not answer") as caught:
+        labgrid.Place("farm:20408", "rack-1", tmp_path).holder()
+    assert caught.value.status == 4
+
+
+@pytest.mark.parametrize("facts", ["  {'params': {'port': 22}}", "  {'params': {'address': ", "  {'params': None}"])
+def test_a_farm_s_board_that_does_not_say_where_it_is(facts: str) -> None:
+    shown = f"Acquired resource 'NetworkService' (farm/emu1/NetworkService/NetworkService):\n{facts}\n"
+    with pytest.raises(BoardUnfit, match="does not say where"):
+        labgrid.address(shown, "rack-1")
