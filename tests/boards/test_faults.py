@@ -141,7 +141,7 @@ def test_verify_names_the_word(
         prove(bench, release, built, golden, tests_of)
     first = caught.value.result["logits"]["first_mismatch"]
     assert first["point"] in point.split() and first["found"] != first["expected"]
-    assert first["cause"] in (cause, "DMA or cache"), first
+    assert first["cause"] == cause and "functional circuits" in first["reason"], first
     with_fault(bench, "")
     assert prove(bench, release, built, golden, tests_of).equal
 
