@@ -188,26 +188,36 @@ class Session:
         left = self.lease.acquire(owner, what, lease_s)
         self.lease_s = float(lease_s)
         self.releases.prepare()
-        return {"left_by": left.get("owner") if left else None, "current": self.releases.current()}
+        return {"left_by": left.get("owner"), "current": self.releases.current()}
 
     def do_release_lease(self, number):
         self.lease.release()
         return {}
 
     def do_unchanged(self, number, release, signature):
-        """Whether this release is current, whole and signed the same: then there is nothing to do."""
+        """Whether this release is current, whole and signed the same: then there is nothing to do.
+
+        ``wrong`` says what no deploy has made so: another link, or a damaged file.
+        """
         self.need_lease()
-        if self.releases.current() != release or self.releases.by_hand():
+        if self.releases.by_hand():
+            return {"unchanged": False, "wrong": self.wrong_release()}
+        if self.releases.current() != release:
             return {"unchanged": False}
         folder = self.releases.path(release)
         try:
+            files, total = self.releases.check(folder, again=False)
             with open(os.path.join(folder, "manifest.json.sig"), encoding="utf-8") as stream:
                 if stream.read() != signature:
                     return {"unchanged": False}
-            files, total = self.releases.check(folder, again=False)
-        except (OSError, Fault):
-            return {"unchanged": False}
+        except (OSError, Fault) as error:
+            return {"unchanged": False, "wrong": str(error)}
         return {"unchanged": True, "files": files, "bytes": total}
+
+    def wrong_release(self):
+        release = self.releases.current()
+        found = release[:12] if release else "what is no release"
+        return "the wrong release is current: {} was made current by hand, not by a deploy".format(found)
 
     def do_missing(self, number, digests):
         self.need_lease()
@@ -323,11 +333,7 @@ class Session:
         self.need_lease()
         if not staged and self.releases.by_hand():
             raise Fault(
-                "MismatchError",
-                "the wrong release is current: {} was made current by hand, not by a deploy".format(
-                    (self.releases.current() or "something else")[:12]
-                ),
-                "deploy again: the board then runs what it is said to run",
+                "MismatchError", self.wrong_release(), "deploy again: the board then runs what it is said to run"
             )
         if staged:
             folder = os.path.join(self.releases.staging, release)

@@ -42,6 +42,12 @@ def read_json(path):
         return None
 
 
+def read_note(path):
+    """A JSON object, or an empty one when there is none."""
+    value = read_json(path)
+    return value if isinstance(value, dict) else {}
+
+
 def make_link(path, target):
     """A symbolic link beside ``path``, to be renamed over it: (its name, what identifies it)."""
     temporary = "{}.{}.tmp".format(path, os.getpid())

@@ -12,7 +12,7 @@ import threading
 import time
 
 from board_rt.faults import Fault, from_os_error
-from board_rt.files import read_json, write_json
+from board_rt.files import read_note, write_json
 
 TAKE_OVER_S = 5.0  # how long a holder that lost its lease may take to die
 
@@ -40,7 +40,7 @@ class Lease:
         self._writing = threading.Lock()  # the heart beats in a thread of its own
 
     def acquire(self, owner, what, lease_s):
-        """Takes the board or raises BoardBusy, naming the holder. Returns what was found of a dead holder, or None."""
+        """Takes the board or raises BoardBusy, naming the holder. Returns what was found of a dead holder."""
         try:
             self.handle = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -52,7 +52,7 @@ class Lease:
                 if time.monotonic() > end:
                     self._refuse()
                 time.sleep(0.05)
-        left = read_json(self.path)
+        left = read_note(self.path)
         note = {
             "owner": owner,
             "what": what,
@@ -98,7 +98,7 @@ class Lease:
         return True
 
     def _end_silent_holder(self):
-        note = read_json(self.path) or {}
+        note = read_note(self.path)
         if silent_for(note) is None or silent_for(note) <= note.get("lease_s", 0):
             self._refuse()
         pid = note.get("pid")
@@ -115,7 +115,7 @@ class Lease:
                 pass
 
     def _refuse(self):
-        note = read_json(self.path) or {}
+        note = read_note(self.path)
         os.close(self.handle)
         self.handle = None
         raise Fault(
@@ -145,7 +145,7 @@ def holder(root):
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            note = read_json(os.path.join(root, "lease.json")) or {}
+            note = read_note(os.path.join(root, "lease.json"))
             return {
                 "owner": note.get("owner", ""),
                 "what": note.get("what", ""),

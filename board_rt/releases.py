@@ -9,7 +9,7 @@ import os
 import re
 
 from board_rt.faults import Fault, from_os_error
-from board_rt.files import hash_file, link_stamp, make_link, read_json, remove_tree, sync_folder, write_json
+from board_rt.files import hash_file, link_stamp, make_link, read_json, read_note, remove_tree, sync_folder, write_json
 from board_rt.objects import Objects, checked_digest
 
 RELEASE_ID = re.compile(r"^[0-9a-f]{8,64}$")
@@ -64,8 +64,10 @@ class Releases:
                 if not name.endswith(".part"):
                     remove_tree(os.path.join(self.staging, name))
             for name in os.listdir(self.root):  # what a cut left beside the file that it should become
-                if TEMPORARY.search(name) and not name.endswith(".{}.tmp".format(os.getpid())):
-                    os.unlink(os.path.join(self.root, name))
+                path = os.path.join(self.root, name)
+                own = name.endswith(".{}.tmp".format(os.getpid()))
+                if TEMPORARY.search(name) and not own and (os.path.islink(path) or os.path.isfile(path)):
+                    os.unlink(path)
         except OSError as error:
             raise from_os_error(error, "making its folders") from error
 
@@ -212,13 +214,17 @@ class Releases:
     def point(self, release):
         """Makes ``current`` point to a release, in one rename, noted before it happens."""
         made, stamp = make_link(self.link, os.path.join("releases", release))
-        write_json(self.activated_path, {"link": stamp, "before": link_stamp(self.link)})
-        os.replace(made, self.link)
+        try:
+            write_json(self.activated_path, {"link": stamp, "before": link_stamp(self.link)})
+            os.replace(made, self.link)
+        except OSError:
+            os.unlink(made)
+            raise
         sync_folder(self.root)
 
     def by_hand(self):
         """Whether ``current`` is a link that no activation made."""
-        stamp, noted = link_stamp(self.link), read_json(self.activated_path) or {}
+        stamp, noted = link_stamp(self.link), read_note(self.activated_path)
         # "before" is current when an activation was cut between its note and its rename.
         return stamp is not None and stamp not in (noted.get("link"), noted.get("before"))
 

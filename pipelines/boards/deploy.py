@@ -18,7 +18,7 @@ from typing import Any
 
 from pipelines.base.command import stop_all_tools
 from pipelines.base.deadline import Deadline
-from pipelines.base.errors import TransferError, TritforgeError, Unshippable, worst_status
+from pipelines.base.errors import MismatchError, TransferError, TritforgeError, Unshippable, worst_status
 from pipelines.base.files import sha256_file
 from pipelines.boards import preflight
 from pipelines.boards.access import Address
@@ -75,9 +75,12 @@ def deploy(
     deadline: Deadline | None = None,
     on_phase: Phase = lambda _: None,
     on_bytes: Callable[[int, int], None] = lambda done, total: None,
+    repair: bool = True,
 ) -> Deployed:
     """Brings ``release`` onto the board and makes it current.
 
+    Without ``repair`` a board that is not as the last deploy left it (a link made by hand, a damaged file of this very
+    release) is a MismatchError: whoever asks what runs there must not have it put right unseen.
     ``on_phase`` is called as each phase begins, ``on_bytes`` with bytes sent and bytes to send. Raises the error of the
     phase that failed: HostKeyChanged, BoardOffline, BoardBusy, BoardUnfit, BoardDiskFull, SignatureError, PlTimeout,
     Unshippable (status 4), TransferError (5), MismatchError, GateError (1).
@@ -98,6 +101,8 @@ def deploy(
                     board.name, release.id, release.id, 0, release.bytes, time.monotonic() - started, {"cached": True},
                     release.stand_in,
                 )  # fmt: skip
+            if same.get("wrong") and not repair:
+                raise MismatchError(f"{board.name}: {same['wrong']}", hint="./inv deploy puts it right")
             on_phase("preflight")
             facts = session.request("facts")
             preflight.refuse(

@@ -53,7 +53,13 @@ class Session:
         self._closed = threading.Event()
         self.bytes_sent = 0
         self._patience = float("inf")  # nobody answers pings before the agent has started
-        self._start(deadline)
+        try:
+            self._start(deadline)
+        except BoardUnfit:
+            # Perhaps a card that lost some of the agent's files: sent again, it works or says the same once more.
+            home = f"{root}/agent/{sha256_bytes(agent_archive())[:16]}"
+            connection.run(["rm", "-rf", home], deadline)
+            self._start(deadline)
         self._patience = SILENT_S
         threading.Thread(target=self._ping, daemon=True).start()
 

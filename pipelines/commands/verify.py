@@ -40,8 +40,8 @@ def run(
     """Keys: ``circuits``, ``tokens``, ``logits``, ``machines``, ``release``, ``evidence`` (a file with all hashes).
 
     Brings the board to the release of the working tree first (nothing is sent when it has it), so that a change of any
-    source counts. ``against`` names one more machine: numpy, host, armv7, aarch64, board:NAME; several with commas.
-    ``steps`` cuts the battery. Raises MismatchError (status 1) with the same keys.
+    source counts; what no deploy has made so (a link made by hand, a damaged file) is a mismatch, and left as it is. ``against``
+    names one more machine: numpy, host, armv7, aarch64, board:NAME; several with commas. ``steps`` cuts the battery. Raises MismatchError (status 1) with the same keys.
     """
     if steps < 0:
         raise UsageError(f"--steps {steps}: 0 for the whole battery, or how many")
@@ -67,7 +67,7 @@ def run(
     with contextlib.ExitStack() as stack:
         others += [_other_board(context, site, other, model, tests) for other in further]
         address = stack.enter_context(site.address(configured))
-        deploy(configured, address, release, site.known_hosts, on_phase=lambda phase: None)
+        deploy(configured, address, release, site.known_hosts, repair=False)
         deadline = Deadline.after(CONNECT_S)
         connection = stack.enter_context(contextlib.closing(Connection(address, site.known_hosts, deadline)))
         session = stack.enter_context(exclusive(connection, configured.root, "verify", configured.lease_s, deadline))
@@ -141,7 +141,7 @@ def _other_board(context: Context, site: Site, board: Board, model: str, tests: 
 
     def run_board(tokens: list[list[int]]) -> Answers:
         with site.address(board) as address:
-            deploy(board, address, release, site.known_hosts)
+            deploy(board, address, release, site.known_hosts, repair=False)
         with site.session(board, what="verify") as session:
             return boards_verify.board_runner(session, board, tests)({})
 

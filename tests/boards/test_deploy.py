@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -463,8 +464,54 @@ def test_wrong_release_made_current_by_hand(bench: BenchBoard, two_releases: Rel
             session.job("generate", {}, seconds=10)
     connection.close()
     assert caught.value.status == 1
+    with pytest.raises(errors.MismatchError, match="made current by hand"):
+        put(bench, new, repair=False)
     put(bench, new)
     works(bench, new)
+    (bench.root / "current").unlink()
+    (bench.root / "current").symlink_to("releases/ffffffff")
+    with pytest.raises(errors.MismatchError, match="what is no release was made current by hand"):
+        put(bench, new, repair=False)
+    put(bench, new, repair=True)
+    works(bench, new)
+
+
+def test_who_asks_what_runs_there_has_nothing_put_right(bench: BenchBoard, two_releases: Releases) -> None:
+    """A verify that repaired a damaged board first would call it right."""
+    old, new = two_releases
+    put(bench, old, repair=False)  # nothing there yet
+    put(bench, new, repair=False)  # another release, as a deploy left it
+    path = bench.root / "objects" / weights_of(new)
+    flip_a_byte(path, keep_time=False)
+    damaged = path.read_bytes()
+    with pytest.raises(errors.MismatchError, match="weights/weights.tfs' on the board is not what") as caught:
+        put(bench, new, repair=False)
+    assert caught.value.status == 1 and path.read_bytes() == damaged
+    put(bench, new)
+    works(bench, new)
+
+
+def test_an_agent_that_lost_its_files_is_sent_again(bench: BenchBoard, two_releases: Releases) -> None:
+    """As after a power cut on a card; and what is wrong with Python itself is said once more."""
+    put(bench, two_releases[0])
+    (folder,) = (bench.root / "agent").iterdir()
+    shutil.rmtree(folder / "board_rt" / "__pycache__", ignore_errors=True)
+    for name in ("agent.py", "files.py"):
+        (folder / "board_rt" / name).write_bytes(b"")
+    works(bench, two_releases[0])
+    with pytest.raises(errors.BoardUnfit, match="ended with status"):
+        put(bench, two_releases[0], address=dataclasses.replace(bench.address(), python="false"))
+
+
+@pytest.mark.parametrize("text", ["[1]", "null", "{", "7"])
+def test_notes_that_are_none_stop_nothing(bench: BenchBoard, two_releases: Releases, text: str) -> None:
+    put(bench, two_releases[0])
+    for name in ("lease.json", "checked.json", "history.json", "activated.json"):
+        (bench.root / name).write_text(text)
+    put(bench, two_releases[0])  # without activated.json nobody knows who made the link
+    works(bench, two_releases[0])
+    put(bench, two_releases[1])
+    works(bench, two_releases[1])
 
 
 def test_cma_too_small(bench: BenchBoard, two_releases: Releases, tmp_path: Path) -> None:
