@@ -40,8 +40,9 @@ def run(
     """Keys: ``circuits``, ``tokens``, ``logits``, ``machines``, ``release``, ``evidence`` (a file with all hashes).
 
     Brings the board to the release of the working tree first (nothing is sent when it has it), so that a change of any
-    source counts; what no deploy has made so (a link made by hand, a damaged file) is a mismatch, and left as it is. ``against``
-    names one more machine: numpy, host, armv7, aarch64, board:NAME; several with commas. ``steps`` cuts the battery. Raises MismatchError (status 1) with the same keys.
+    source counts; what no deploy has made so (a link made by hand, a damaged file) is a mismatch, and left as it is.
+    ``against`` names one more machine: numpy, host, armv7, aarch64, board:NAME; several with commas. ``steps`` cuts the
+    battery. Raises MismatchError (status 1) with the same keys.
     """
     if steps < 0:
         raise UsageError(f"--steps {steps}: 0 for the whole battery, or how many")
