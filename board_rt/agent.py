@@ -342,7 +342,6 @@ class Session:
             if release is None:
                 raise Fault("BoardUnfit", "the board has no release", "run './inv deploy' first")
             folder = self.releases.path(release)
-        self.stop.clear()
         argv = [sys.executable, "-m", "board_rt", "job", job]
         if sudo:
             argv = ["sudo", "-n", "/usr/local/sbin/tritforge-job", folder, job]
@@ -356,6 +355,7 @@ class Session:
                 return self.follow(number, job, dict(options, release=release), seconds, errors)
             finally:
                 self.end_child(signal.SIGTERM)
+                self.stop.clear()  # not before the job: its stop may have been read already
 
     def follow(self, number, job, options, seconds, errors):
         """Forwards the child's lines until it is done. Raises its fault, PlTimeout, or Interrupted."""

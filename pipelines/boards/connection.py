@@ -145,8 +145,8 @@ def parsed_key(key: str, board: str) -> paramiko.PKey:
     except (*LOST, ValueError, IndexError, UnknownKeyType) as error:
         raise ConfigError(
             f"the host key of {board} is no ssh key: '{key[:40]}…'",
-            hint=f"host_key in config/boards/{board}.yaml, or .tritforge/known_hosts; "
-            f"'./inv boards --accept {board}' shows the right one",
+            hint=f"host_key in config/boards/{board}.yaml, or the line in .tritforge/known_hosts: take it out, and "
+            f"'./inv boards --accept {board}' shows the key",
         ) from error
 
 

@@ -24,6 +24,7 @@ def run(
     ``accept`` shows the key that a board answers with, and files it once it is given as ``host_key`` ("yes" takes it as
     it is).
     """
+    _check(stop, start, fresh, accept, host_key)
     site = Site(context.settings, context.state, context.console.say)
     if stop:
         board = context.settings.board(stop)
@@ -35,11 +36,17 @@ def run(
         return {"started": start, "port": endpoint.port, "key_file": str(endpoint.key_file)}
     if accept:
         return _accept(context, site, accept, host_key)
-    if fresh or host_key:
-        raise UsageError("--fresh goes with --start, --host-key with --accept")
     names = sorted(context.settings.boards)
     with ThreadPoolExecutor(max_workers=8) as pool:
         return {"boards": list(pool.map(lambda name: look(context, site, name), names))}
+
+
+def _check(stop: str, start: str, fresh: bool, accept: str, host_key: str) -> None:
+    given = [flag for flag, value in (("--stop", stop), ("--start", start), ("--accept", accept)) if value]
+    if len(given) > 1:
+        raise UsageError(f"one at a time, not {' and '.join(given)}")
+    if (fresh and not start) or (host_key and not accept):
+        raise UsageError("--fresh goes with --start, --host-key with --accept")
 
 
 def look(context: Context, site: Site, name: str) -> dict[str, Any]:
@@ -93,6 +100,7 @@ def _accept(context: Context, site: Site, name: str, host_key: str) -> dict[str,
 def plan(
     context: Context, stop: str = "", start: str = "", fresh: bool = False, accept: str = "", host_key: str = ""
 ) -> dict[str, Any]:
+    _check(stop, start, fresh, accept, host_key)
     step = "look at the boards"
     if name := stop or start or accept:
         board = context.settings.board(name).name

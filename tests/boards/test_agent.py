@@ -6,9 +6,11 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 
 from board_rt.agent import PIPE_BYTES, Session
+from tests.boards.bench import plain_files
 
 F_GETPIPE_SZ = 1032
 
@@ -51,5 +53,31 @@ def test_a_ping_is_answered_but_never_waits_for_a_reader(tmp_path: Path) -> None
     os.close(writing)
     session.read_frames()
     assert session.frames.get_nowait()[0]["id"] == 3
+    for end in (reading, listening, telling):
+        os.close(end)
+
+
+def test_a_job_that_is_stopped_before_it_began_ends(tmp_path: Path) -> None:
+    """Ctrl-C right behind the request: both are read before the job's process is there."""
+    release = "a" * 64
+    for name, content in plain_files(1, behaviour="hang").items():
+        path = tmp_path / "releases" / release / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+    reading, writing = os.pipe()
+    listening, telling = os.pipe()
+    session = Session(str(tmp_path), "", stdin=reading, stdout=telling)
+    session.releases.prepare()
+    session.releases.activate(release)
+    session.lease.acquire("me", "a test", 10)
+    job = {"id": 5, "do": "job", "with": {"job": "generate", "options": {}, "seconds": 20}}
+    os.write(writing, json.dumps(job).encode() + b"\n" + b'{"do": "stop"}\n')
+    os.close(writing)
+    session.read_frames()
+    began = time.monotonic()
+    session.answer(*session.frames.get_nowait())
+    assert json.loads(os.read(listening, 4096))["fault"]["class"] == "Interrupted"
+    assert time.monotonic() - began < 10
+    session.lease.release()
     for end in (reading, listening, telling):
         os.close(end)

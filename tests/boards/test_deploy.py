@@ -744,6 +744,27 @@ def test_a_job_ends_when_its_host_is_killed(bench: BenchBoard, tmp_path: Path) -
         time.sleep(0.05)
 
 
+def test_ctrl_c_ends_the_board_s_process_before_the_task(bench: BenchBoard, tmp_path: Path) -> None:
+    hangs = bench.release(tmp_path / "hangs", plain_files(3))
+    put(bench, hangs)
+    (bench.root / "releases" / hangs.id / "behaviour").unlink()
+    (bench.root / "releases" / hangs.id / "behaviour").write_text("hang")
+
+    def interrupt() -> None:
+        end = time.monotonic() + 60
+        while not jobs_running(bench) and time.monotonic() < end:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    connection = Connection(bench.address(), bench.folder / "known_hosts", Deadline.after(20))
+    with exclusive(connection, str(bench.root), "generate", 10, Deadline.after(20)) as session:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            session.job("generate", {}, seconds=300)
+        assert jobs_running(bench) == []
+    connection.close()
+
+
 def test_stand_in_and_other_kinds_are_refused(bench: BenchBoard, tmp_path: Path) -> None:
     key = bench.folder / "signing_key"
     stand_in = make_release(tmp_path / "standin", plain_files(1), key, toolchains={"bitstream": "stand-in"},

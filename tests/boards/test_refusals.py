@@ -79,3 +79,22 @@ def test_a_farm_s_board_that_does_not_say_where_it_is(facts: str) -> None:
     shown = f"Acquired resource 'NetworkService' (farm/emu1/NetworkService/NetworkService):\n{facts}\n"
     with pytest.raises(BoardUnfit, match="does not say where"):
         labgrid.address(shown, "rack-1")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"stop": "emu1", "fresh": True},
+        {"accept": "zynq1", "fresh": True},
+        {"start": "emu1", "host_key": "yes"},
+        {"fresh": True},
+        {"host_key": "yes"},
+        {"stop": "emu1", "start": "emu1"},
+        {"start": "emu1", "accept": "zynq1"},
+    ],
+)
+def test_flags_that_do_not_go_together_do_nothing(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boards, "emulator_of", lambda *_: pytest.fail("a board was touched"))
+    for task in (boards.run, boards.plan):
+        with pytest.raises(UsageError):
+            task(Context(), **flags)
