@@ -197,6 +197,10 @@ def circuit_checks(session: Session, board: Board) -> Iterator[Check]:
             raise
         except TritforgeError as error:
             yield Check("parts of the release", "failed", error.message, "as the manifest says", error.hint)
+            yield Check(
+                "circuits", "skipped", "parts of the release are damaged", "content id and clock of the release"
+            )
+            return
         try:
             probe = session.job("probe", {}, seconds=PROBE_S, sudo=needs_root(board))
             yield Check("content id", "passed", f"0x{probe['content_id']:08x}", "that of the release")

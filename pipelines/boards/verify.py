@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.base.deadline import Deadline
-from pipelines.base.errors import BoardUnfit, FormatError, MismatchError, ToolFailed, TransferError
+from pipelines.base.errors import FormatError, MismatchError
 from pipelines.boards.battery import Battery
 from pipelines.boards.bisect import Bisector, Finding
 from pipelines.boards.compare import Answers, Comparison, compare, expect
+from pipelines.boards.damage import damaged_part, told_apart
 from pipelines.boards.deploy import needs_root
 from pipelines.boards.machines import Machine
 from pipelines.boards.session import Session
@@ -137,17 +137,8 @@ def verify(
     wanted: dict[str, Any] = {"trace": "all"}
     if full:
         wanted["full"] = "all"
-    try:
+    with told_apart(session, release):
         answers = run(wanted)
-    except (FormatError, BoardUnfit, ToolFailed) as error:
-        # The runtime believes no file: a flipped byte may stop it before a word is wrong.
-        damaged = _damaged(session, release)
-        if damaged:
-            raise MismatchError(
-                f"the weights on {board.name} differ from the release: {damaged}",
-                hint="./inv deploy sends what is damaged again",
-            ) from error
-        raise
     golden = expect(model, battery, answers)
     comparison = compare(battery, answers, golden, model.shape.vocab)
     if not comparison.equal:
@@ -176,7 +167,7 @@ def verify(
     if not comparison.equal:
         result.finding = Bisector(
             model, battery, run, here, [name for name in ("model", "host") if name != facts.get("backend")],
-            weights_intact=lambda: _damaged(session, release),
+            weights_intact=lambda: damaged_part(session, release),
             image_right=lambda: image_difference(image, model),
         ).find()  # fmt: skip
     raise MismatchError(_sentence(board.name, result), hint=_hint(result), result=result.json())
@@ -193,17 +184,6 @@ def _against(other: Other, answers: Answers, tokens: list[list[int]]) -> dict[st
         "mismatches": len(wrong),
         "first": {"sequence": wrong[0][0], "step": wrong[0][1]} if wrong else None,
     }
-
-
-def _damaged(session: Session, release: str) -> str:
-    """The part of the release that is not what the manifest says, read again on the board; empty when all is right."""
-    try:
-        session.request(
-            "check", {"release": release, "staged": False, "again": True}, deadline=Deadline.after(600), phase="hashes"
-        )
-    except TransferError as error:  # and no other: a board that went away says nothing about its weights
-        return error.message
-    return ""
 
 
 def image_difference(folder: Path, model: GoldenModel) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipelines.base.errors import UsageError
 from pipelines.base.figure import Figure
+from pipelines.boards.damage import told_apart
 from pipelines.boards.deploy import needs_root
 from pipelines.boards.site import Site
 from pipelines.commands.context import Context
@@ -45,9 +46,11 @@ def run(
         sys.stdout.write(prompt)
         sys.stdout.flush()
         try:
-            done = session.job(
-                "generate", options, seconds=START_S + SECONDS_A_TOKEN * tokens, on_event=event, sudo=needs_root(chosen)
-            )
+            with told_apart(session, session.request("manifest")["release"]):
+                done = session.job(
+                    "generate", options, seconds=START_S + SECONDS_A_TOKEN * tokens, on_event=event,
+                    sudo=needs_root(chosen),
+                )  # fmt: skip
         finally:
             sys.stdout.write("\n")
     count = len(done["ids"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipelines.boards.damage import told_apart
 from pipelines.boards.deploy import SMOKE_S, needs_root
 from pipelines.boards.site import Site
 from pipelines.commands.context import Context
@@ -19,7 +20,8 @@ def run(context: Context, board: str = "") -> dict[str, Any]:
         session.request("check", {"release": target, "staged": False})
         identity = str(before["manifest"]["predicate"]["signed_by"])
         session.request("signature", {"release": target, "identity": identity, "staged": False})
-        session.job("smoke", {}, seconds=SMOKE_S, release=target, sudo=needs_root(chosen))
+        with told_apart(session, target):
+            session.job("smoke", {}, seconds=SMOKE_S, release=target, sudo=needs_root(chosen))
         done = session.request("rollback", {"release": target})
     return {"board": chosen.name, "release": done["release"], "previous": done["previous"]}
 

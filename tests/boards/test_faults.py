@@ -16,6 +16,7 @@ from pipelines.boards import verify as boards_verify
 from pipelines.boards.battery import Battery, battery
 from pipelines.boards.compare import Answers
 from pipelines.boards.connection import Connection
+from pipelines.boards.damage import told_apart
 from pipelines.boards.deploy import deploy
 from pipelines.boards.machines import Machine, on_this_machine
 from pipelines.boards.reference import golden_from_checkpoint
@@ -186,6 +187,13 @@ def test_a_flipped_byte_of_the_weights_on_the_board(
     with pytest.raises(errors.MismatchError, match="weights on bench differ") as caught:
         prove(bench, release, built, golden, tests_of)
     assert caught.value.status == 1
+    with holding(bench) as session, pytest.raises(errors.MismatchError, match="weights on bench differ") as caught:
+        with told_apart(session, release.id):  # as generate and rollback run their jobs
+            session.job("generate", {"prompt": "The dog", "tokens": 1}, seconds=60)
+    assert "deploy" in caught.value.hint
+    with holding(bench) as session, pytest.raises(errors.UsageError):
+        with told_apart(session, release.id):
+            raise errors.UsageError("what is not the files' fault stays what it is")
 
 
 def test_another_release_than_asked_for(

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.base.errors import BoardOffline, BoardUnfit, ConfigError, TransferError, TritforgeError, UsageError
-from pipelines.boards import labgrid
-from pipelines.boards import verify as boards_verify
+from pipelines.boards import damage, labgrid
 from pipelines.commands import boards, generate, rollback, verify
 from pipelines.commands.context import Context
 
@@ -55,10 +54,10 @@ def test_weights_that_could_not_be_read_again_are_not_called_wrong(error: Tritfo
 
     session: Any = Gone()
     if said:
-        assert boards_verify._damaged(session, "r") == said
+        assert damage.damaged_part(session, "r") == said
     else:
         with pytest.raises(BoardOffline):
-            boards_verify._damaged(session, "r")
+            damage.damaged_part(session, "r")
 
 
 def test_a_farm_s_coordinator_that_takes_a_call_and_says_nothing_is_offline(
