@@ -3,6 +3,7 @@
 import os
 import sys
 
+from board_rt.files import hash_file
 from board_rt.lease import boot_id, holder, uptime
 from board_rt.releases import Releases
 
@@ -88,6 +89,14 @@ def xrt():
     return ""
 
 
+def card_job():
+    """SHA-256 of the one program that the user may run as root, or an empty text."""
+    try:
+        return hash_file(SYSTEM + "/usr/local/sbin/tritforge-job")
+    except OSError:
+        return ""
+
+
 def gather(root):
     """The facts as JSON values; sizes in the unit of their name."""
     memory = memory_kib()
@@ -104,6 +113,7 @@ def gather(root):
         "pynq": pynq_version(),
         "xrt": xrt(),
         "drivers": {name: os.path.exists(SYSTEM + path) for name, path in DRIVERS.items()},
+        "card_job": card_job(),
         "tokenizers": bool(package("tokenizers")),
         "disk_free_bytes": disk.f_bavail * disk.f_frsize,
         "memory_kib": memory.get("MemTotal", 0),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.base.errors import BoardDiskFull, BoardUnfit, TritforgeError
+from pipelines.base.files import sha256_file
 from pipelines.config.board import Board
 
 PYTHON_MINIMUM = (3, 8)
 GLIBC_MINIMUM = (2, 35)  # what the runtime for a real board is linked against
 DISK_MARGIN_BYTES = 16 << 20  # logs, byte code, the file system's own needs
 HIGH_LOAD_PER_CPU = 1.5
+CARD_JOB = Path(__file__).parent / "card" / "tritforge-job"
 
 Status = Literal["passed", "failed", "warning", "skipped"]
 
@@ -74,7 +77,19 @@ def system_checks(board: Board, facts: Mapping[str, Any]) -> list[Check]:
         missing = [name for name, there in facts["drivers"].items() if not there]
         checks.append(_check("drivers", not missing, f"{', '.join(missing)} missing" if missing else "all",
                              ", ".join(facts["drivers"]), "use the image that docs/sd-card.md names"))  # fmt: skip
+    if board.pl != "rtl-library":
+        checks.append(_card_job(str(facts["card_job"])))
     return checks
+
+
+def _card_job(found: str) -> Check:
+    """The program that runs jobs as root is no part of a release: its owner copies it onto the card."""
+    expected = sha256_file(CARD_JOB)
+    status: Status = "passed" if found == expected else "warning" if found else "failed"
+    return Check(
+        "card job", status, found[:12] or "not installed", expected[:12],
+        "copy pipelines/boards/card/tritforge-job to /usr/local/sbin on the board (docs/sd-card.md)",
+    )  # fmt: skip
 
 
 def _image(board: Board, facts: Mapping[str, Any]) -> tuple[bool, str, str, str]:
