@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import logging
 import shlex
 import socket
 import weakref
@@ -28,6 +29,9 @@ SILENT_S = 60.0  # the board is asked every few seconds: one that is not heard f
 LOST = (paramiko.SSHException, EOFError, OSError)
 """What a connection that ended throws, whichever call noticed."""
 
+
+# What it says of a connection that is lost while it is made is a traceback, beside the error that we raise.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from pipelines.base.errors import BoardOffline, BoardUnfit, ConfigError, Transfe
 from pipelines.boards import damage, labgrid
 from pipelines.commands import boards, generate, rollback, verify
 from pipelines.commands.context import Context
+from pipelines.config.settings import ROOT
 
 
 def test_a_board_is_no_third_machine_to_itself() -> None:
@@ -97,3 +101,24 @@ def test_flags_that_do_not_go_together_do_nothing(flags: dict[str, Any], monkeyp
     for task in (boards.run, boards.plan):
         with pytest.raises(UsageError):
             task(Context(), **flags)
+
+
+def test_a_board_that_hangs_up_shows_no_traceback(tmp_path: Path) -> None:
+    """As one does whose network is up before its ssh server. In a process of its own: pytest takes what is logged."""
+    script = """
+import sys
+from pathlib import Path
+from pipelines.base.deadline import Deadline
+from pipelines.boards.access import Address
+from pipelines.boards.connection import Connection
+address = Address("b", "127.0.0.1", int(sys.argv[1]), "nobody", None, None)
+Connection(address, Path(sys.argv[2]), Deadline.after(20))
+"""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(server.getsockname()[1]), str(tmp_path / "known_hosts")],
+            cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        server.accept()[0].close()
+        _, said = process.communicate(timeout=60)
+    assert "BoardOffline: b (127.0.0.1:" in said and "Exception (client)" not in said
