@@ -139,10 +139,15 @@ class Objects:
         removed = 0
         for name in os.listdir(self.folder):
             path = os.path.join(self.folder, name)
-            if name not in (wanted or ()) and os.stat(path).st_nlink == 1:
-                removed += os.path.getsize(path)
+            try:
+                status = os.lstat(path)
+                if name in (wanted or ()) or status.st_nlink > 1:
+                    continue
                 os.unlink(path)
-                self._known().pop(name, None)
+            except OSError:  # one that cannot be removed keeps none of the others
+                continue
+            removed += status.st_size
+            if self._known().pop(name, None):
                 self._memory_changed = True
         for name in os.listdir(self.staging):
             path = os.path.join(self.staging, name)

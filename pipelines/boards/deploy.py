@@ -142,8 +142,9 @@ def deploy(
                     raise
             on_phase("assemble")
             session.request(
-                "assemble", {"release": release.id, "manifest": release.manifest, "signature": release.signature}
-            )
+                "assemble", {"release": release.id, "manifest": release.manifest, "signature": release.signature},
+                deadline=deadline,  # it waits until all is on the card
+            )  # fmt: skip
             on_phase("hashes")
             session.request("check", {"release": release.id}, deadline=deadline)
             on_phase("signature")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import getpass
 import os
 import re
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import BoardBusy, BoardOffline, BoardUnfit, ToolFailed, ToolTimeout, TritforgeError
 from pipelines.base.files import sha256_bytes
 from pipelines.base.lock import held
+from pipelines.base.user import user
 
 CLIENT = "labgrid-client"
 CLIENT_S = 60.0
@@ -46,7 +46,7 @@ class Place:
     @property
     def user(self) -> str:
         """Under whose name this checkout acquires; labgrid puts the machine's name before it."""
-        base = os.environ.get("LG_USERNAME") or getpass.getuser()
+        base = os.environ.get("LG_USERNAME") or user()
         return f"{base}.tritforge-{sha256_bytes(str(self.folder.resolve()).encode())[:6]}"
 
     @contextlib.contextmanager

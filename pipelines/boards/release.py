@@ -58,7 +58,8 @@ class LocalRelease:
     @property
     def signature(self) -> str:
         path = self.folder / SIGNATURE
-        return path.read_text(encoding="ascii") if path.exists() else ""
+        # What is no text is no signature: the board says so.
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     @property
     def identity(self) -> str:

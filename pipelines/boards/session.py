@@ -19,6 +19,7 @@ from pipelines.base import errors
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import BoardOffline, BoardUnfit, TransferError, TritforgeError
 from pipelines.base.files import sha256_bytes
+from pipelines.base.user import user
 from pipelines.boards.connection import LOST, SILENT_S, Connection
 
 AGENT_PACKAGE = Path(__file__).parents[2] / "board_rt"
@@ -287,9 +288,7 @@ def agent_archive() -> bytes:
 
 def owner() -> str:
     """Who holds a lease: user, machine and process, for whoever finds the board busy."""
-    import getpass
-
-    return f"{getpass.getuser()}@{socket.gethostname()} process {os.getpid()}"
+    return f"{user()}@{socket.gethostname()} process {os.getpid()}"
 
 
 @contextlib.contextmanager

@@ -92,9 +92,23 @@ def test_what_cannot_be_removed_fails_no_deploy(bench: BenchBoard, two_releases:
     """The switch comes before the clearing: a deploy that has made its release current must not say that it failed."""
     old, new = two_releases
     put(bench, old)
-    (bench.root / "objects" / "a folder").mkdir()
-    assert put(bench, new, board=bench.board(keep_releases=1)).release == new.id
+    in_the_way = bench.root / "staging" / f"old-{old.id}"
+
+    def on_phase(entered: str) -> None:
+        if entered == "activate":
+            (in_the_way / "something").mkdir(parents=True)
+
+    one = bench.board(keep_releases=1)
+    assert put(bench, new, board=one, on_phase=on_phase).release == new.id
+    assert (bench.root / "releases" / old.id).exists(), "it could not be removed"
     works(bench, new)
+    third = bench.release(bench.folder / "third", plain_files(3))
+    (bench.root / "objects" / "a folder").mkdir()
+    (bench.root / "objects" / "a link").symlink_to("nowhere")
+    put(bench, third, board=one)
+    assert [entry.name for entry in (bench.root / "releases").iterdir()] == [third.id]
+    wanted = {part.sha256 for part in third.parts}
+    assert {entry.name for entry in (bench.root / "objects").iterdir()} - {"a folder"} == wanted
 
 
 def test_agents_of_other_hosts_are_removed_but_for_the_newest_and_those_in_use(
@@ -643,7 +657,7 @@ def test_unknown_host_key_is_accepted_once_and_explicitly(bench: BenchBoard, two
     works(bench, old)
 
 
-@pytest.mark.parametrize("how", ["other key", "changed manifest", "no signature", "no signers"])
+@pytest.mark.parametrize("how", ["other key", "changed manifest", "no signature", "no text", "no signers"])
 def test_signature_wrong(bench: BenchBoard, two_releases: Releases, tmp_path: Path, how: str) -> None:
     old, _ = two_releases
     put(bench, old)
@@ -655,6 +669,8 @@ def test_signature_wrong(bench: BenchBoard, two_releases: Releases, tmp_path: Pa
         new = LocalRelease.read(new.folder)
     if how == "no signature":
         (new.folder / "manifest.json.sig").unlink()
+    if how == "no text":
+        (new.folder / "manifest.json.sig").write_bytes(b"\xff\xfe\x00")
     if how == "no signers":
         bench.signers.write_text("")
     with pytest.raises(errors.SignatureError) as caught:

@@ -13,6 +13,7 @@ import pytest
 
 from pipelines.base.errors import BoardOffline, BoardUnfit, ConfigError, TransferError, TritforgeError, UsageError
 from pipelines.boards import damage, labgrid
+from pipelines.boards.session import owner
 from pipelines.commands import boards, generate, rollback, verify
 from pipelines.commands.context import Context
 from pipelines.config.settings import ROOT
@@ -122,3 +123,12 @@ Connection(address, Path(sys.argv[2]), Deadline.after(20))
         server.accept()[0].close()
         _, said = process.communicate(timeout=60)
     assert "BoardOffline: b (127.0.0.1:" in said and "Exception (client)" not in said
+
+
+def test_a_user_without_a_name_can_hold_a_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    assert owner().startswith("uid4711@")
