@@ -71,7 +71,7 @@ typedef struct {
     const char *stream_path;
     const char *embedding_path;
     const char *backend;      /* "host": computed here; "rtl", "model": pl_library; "mmio": a board */
-    const char *pl_library;   /* for "rtl" and "model": the library with the circuits (hw/sim/tritforge_rtl.h) */
+    const char *pl_library;   /* for "rtl" and "model": the library with the circuits (native/include/tritforge_rtl.h) */
     const tf_mmio_options *mmio;
     uint32_t context;         /* largest number of positions; 0: that of the params file */
     uint32_t threads;         /* 1 or more; the result does not depend on it */

@@ -14,7 +14,7 @@ tf_status tf_driver_open(tf_circuits *circuits, const tf_image *image, const tf_
 /* Registers and buffers of a board, as `mmio` says. */
 tf_status tf_pl_open_mmio(tf_pl *pl, const tf_mmio_options *mmio, const tf_memory_plan *plan);
 
-/* A library with the interface hw/sim/tritforge_rtl.h; `kind` is "rtl" or "model". */
+/* A library with the interface native/include/tritforge_rtl.h; `kind` is "rtl" or "model". */
 tf_status tf_pl_open_library(tf_pl *pl, const char *kind, const char *path, const tf_memory_plan *plan,
                              const tf_params_header *shape, bool simple_dma);
 

@@ -1,4 +1,4 @@
-/* Backends `rtl` and `model`: a library with the interface hw/sim/tritforge_rtl.h in the place of the board. */
+/* Backends `rtl` and `model`: a library with the interface native/include/tritforge_rtl.h in the place of the board. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-"""The simulated programmable logic (``hw/sim/tritforge_rtl.h``) from Python, and a small driver for its DMAs.
+"""The simulated programmable logic (``native/include/tritforge_rtl.h``) from Python, and a small driver for its DMAs.
 
 The driver here is for tests and measurements of the circuits alone; the product's driver is the C runtime's.
 """

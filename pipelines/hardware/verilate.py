@@ -1,7 +1,7 @@
 """Builds the simulated logic: ``libtritforge_rtl.so`` from the RTL by Verilator, ``libtritforge_model.so`` from C++.
 
-Both have the interface of ``hw/sim/tritforge_rtl.h``. Bit-reproducible: sources are copied into a scratch folder and
-named by relative paths, compilers get no debug information, and the pinned zig is the only compiler.
+Both have the interface of ``native/include/tritforge_rtl.h``. Bit-reproducible: sources are copied into a scratch
+folder and named by relative paths, compilers get no debug information, and the pinned zig is the only compiler.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ NATIVE = ROOT / "native"
 SHARED = tuple(
     NATIVE / name
     for name in (
-        "include/tf_formats.h", "include/tritforge.h", "src/image.h", "src/pool.c", "src/pool.h", "src/ternary.c",
-        "src/ternary.h",
+        "include/tf_formats.h", "include/tritforge.h", "include/tritforge_rtl.h", "src/image.h", "src/pool.c",
+        "src/pool.h", "src/ternary.c", "src/ternary.h",
     )
 )  # fmt: skip
-"""Of the runtime: the formats, and the rows of the functional engines, with which they need not be written twice."""
+"""Of the runtime: the formats, the interface that it loads, and the rows of the functional engines, which need not be
+written twice."""
 
 TOP = "tritforge_shell"
 RTL_LIBRARY = "libtritforge_rtl.so"

@@ -17,8 +17,7 @@ from pipelines.base.deadline import Deadline
 from pipelines.base.errors import ConfigError, GateError, ToolMissing
 from pipelines.runtime.elf import fused_instructions, read_elf
 
-ROOT = Path(__file__).resolve().parents[2]
-NATIVE = ROOT / "native"
+NATIVE = Path(__file__).resolve().parents[2] / "native"
 
 Compiler = Literal["zig", "gcc"]
 
@@ -114,7 +113,7 @@ def compile_c(
         if not machine.gcc:
             raise ConfigError(f"there is no gcc for {target}; it is built with zig only")
         command = [str(find_tool(machine.gcc[0])), *machine.gcc[1:]]
-    command += [*FLAGS, f"-I{NATIVE / 'include'}", f"-I{ROOT / 'hw' / 'sim'}", f"-I{NATIVE / 'src'}"]
+    command += [*FLAGS, f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
     output.parent.mkdir(parents=True, exist_ok=True)
     libraries = () if "macos" in target or "-r" in flags else ("-ldl",)
     run_tool(

@@ -35,9 +35,7 @@ def runtime_stage(shop: Workshop) -> Stage:
     return Stage(
         name="runtime",
         build=build,
-        files=sources(
-            shop.root, "native/src/*", "native/include/*.h", "hw/sim/tritforge_rtl.h", "pipelines/runtime/build.py"
-        ),
+        files=sources(shop.root, "native/src/*", "native/include/*.h", "pipelines/runtime/build.py"),
         values={"targets": targets},
         tools={"ziglang": package("ziglang")},
         deadline_s=1200.0,

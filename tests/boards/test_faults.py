@@ -67,7 +67,7 @@ def prove(
 
 
 def with_fault(bench: BenchBoard, fault: str) -> None:
-    """From now on the board's circuits have this fault (hw/sim/tritforge_rtl.h)."""
+    """From now on the board's circuits have this fault (native/include/tritforge_rtl.h)."""
     bench.stop()
     bench.start({"TRITFORGE_FAULT": fault, "TRITFORGE_PL_DEADLINE_MS": "3000"} if fault else None)
 

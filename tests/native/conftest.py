@@ -62,7 +62,7 @@ def kept(name: str, inputs: Iterable[Path], make: Callable[[Path], None]) -> Pat
 
 
 def native_sources() -> list[Path]:
-    return [*files_below(ROOT / "native"), ROOT / "hw" / "sim" / "tritforge_rtl.h", Path(runtime_build.__file__)]
+    return [*files_below(ROOT / "native"), Path(runtime_build.__file__)]
 
 
 def runtime_library(target: str, compiler: runtime_build.Compiler) -> Path:

@@ -1,4 +1,4 @@
-/* The interface of hw/sim/tritforge_rtl.h passed on to another library, with what went through written to a file.
+/* The interface of native/include/tritforge_rtl.h passed on to another library, with what went through written to a file.
  *
  * PL_SHIM_LIBRARY is the library behind, PL_SHIM_LOG the file (absent: none): "W address value" for each register
  * write, "R address value" for reads of the control block, "C" and "B" for clean and barrier. Reads of

@@ -55,9 +55,8 @@ class Board:
         about = {"clock_mhz": 125.0, "dmas": [dma] * 4, "results_padded_to_bytes": facts.pop("padded", 8)}
         (self.release / "bitstream" / "bitstream.json").write_text(json.dumps(about))
         server = test_program(
-            "pl_server", "x86_64-linux", "gcc", [HERE / "pl_server.c"], f"-I{ROOT / 'hw' / 'sim'}",
-            f"-I{ROOT / 'native' / 'include'}",
-        )  # fmt: skip
+            "pl_server", "x86_64-linux", "gcc", [HERE / "pl_server.c"], f"-I{ROOT / 'native' / 'include'}"
+        )
         plan = memory_plan(library, image / "params.tfp")
         self.facts = {
             "base": BASE, "cma_bytes": plan.total, "pynq": "3.0.1", "server": [str(server), str(pl)], **facts
