@@ -38,6 +38,9 @@ LOG_TAIL_LINES = 15
 SAME_ADDRESSES = "norandmaps"
 """Kernel argument: every process at the same addresses, where QEMU finds what it has translated; a program starts in
 three quarters of the time."""
+ADDRESSES_MIB = 1008  # low memory and vmalloc area of an ARM kernel: 0xC0000000 to 0xFF800000, less 8 MiB between them
+VMALLOC_MIB = 240  # of which the kernel takes this much of its own accord
+HIGH_MIB = 128
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ class Emulator:
     def _wanted(self) -> str:
         """What a running board must have been started with to be this one."""
         return sha256_bytes(
-            repr((self.signers, self.cma_mib, self.memory_mib, self.idle_minutes, SAME_ADDRESSES, self.kernel_arguments,
+            repr((self.signers, self.memory_mib, self.idle_minutes, self._kernel_line(),
                   rootfs.recipe_key(self.disk_gib))).encode()
         )[:16]  # fmt: skip
 
@@ -225,15 +228,17 @@ class Emulator:
         }
         return (image / "initrd.cpio").read_bytes() + board_initrd(own)
 
-    def _qemu(self, qemu: Path, image: Path, initrd: Path, port: int) -> subprocess.Popen[bytes]:
-        cmdline = (
+    def _kernel_line(self) -> str:
+        return (
             f"console=ttyAMA0 root=/dev/vda rw maxcpus={CPUS} cma={self.cma_mib}M panic=5 {SAME_ADDRESSES} "
-            f"{self.kernel_arguments}"
-        )
+            f"{high_memory(self.memory_mib, self.cma_mib)} {self.kernel_arguments}"
+        ).strip()
+
+    def _qemu(self, qemu: Path, image: Path, initrd: Path, port: int) -> subprocess.Popen[bytes]:
         argv = [
             str(qemu), "-M", MACHINE, "-smp", str(CPUS), "-m", str(self.memory_mib), "-accel", "tcg,thread=multi",
             "-kernel", str(image / "vmlinuz"), "-dtb", str(image / "board.dtb"), "-initrd", str(initrd),
-            "-append", cmdline.strip(),
+            "-append", self._kernel_line(),
             "-display", "none", "-audiodev", "none,id=a0", "-monitor", "none", "-serial", f"file:{self.console}",
             "-drive", f"if=none,id=disk,format=qcow2,file={self._disk()}", "-device", "virtio-blk-device,drive=disk",
             # restrict: the guest reaches nothing, only the forwarded port reaches it
@@ -305,6 +310,17 @@ class Emulator:
                     log=self.console,
                 )
             time.sleep(POLL_S)
+
+
+def high_memory(memory_mib: int, cma_mib: int) -> str:
+    """The kernel argument that leaves ``HIGH_MIB`` of the memory without a kernel address; empty on a small machine.
+
+    Each ssh connection frees a seccomp filter. Had its pages an address in low memory, Linux 6.1 would flush every page
+    from there to the last freed one of the vmalloc area: 120,000 flushes were counted, each of which stops both of
+    QEMU's processors, for up to a second after each login.
+    """
+    low = memory_mib - HIGH_MIB
+    return f"vmalloc={ADDRESSES_MIB - low}M" if cma_mib + HIGH_MIB <= low <= ADDRESSES_MIB - VMALLOC_MIB else ""
 
 
 def ssh_answers(host: str, port: int, deadline: Deadline) -> bool:

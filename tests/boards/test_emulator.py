@@ -20,7 +20,7 @@ from pipelines.boards import emulator as emulator_module
 from pipelines.boards import initrd
 from pipelines.boards.access import Address
 from pipelines.boards.connection import Connection
-from pipelines.boards.emulator import Emulator, Endpoint
+from pipelines.boards.emulator import Emulator, Endpoint, high_memory
 from pipelines.config.settings import ROOT
 
 IMAGES = ROOT / ".tritforge" / "images"  # shared with the checkout's own board: built once
@@ -106,6 +106,21 @@ def test_a_board_in_use_is_not_started_again_for_other_settings(
             emulator.start()
 
 
+@pytest.mark.parametrize(
+    ("memory_mib", "cma_mib", "argument"),
+    [
+        (512, 192, "vmalloc=624M"),  # 384 low and 624: 1008
+        (512, 256, "vmalloc=624M"),
+        (512, 257, ""),  # contiguous memory would not fit below
+        (256, 64, ""),
+        (896, 192, "vmalloc=240M"),
+        (1024, 192, ""),  # the kernel's own way leaves more than that
+    ],
+)
+def test_some_memory_is_high_where_the_machine_has_room(memory_mib: int, cma_mib: int, argument: str) -> None:
+    assert high_memory(memory_mib, cma_mib) == argument
+
+
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """A board of its own: these tests switch it off without asking."""
@@ -136,6 +151,7 @@ def test_two_that_start_it_at_once_get_the_same_board(board: Emulator, tmp_path:
     assert run(found[0], tmp_path, "uname", "-m").strip() == "armv7l"
     cma = run(found[0], tmp_path, "cat", "/proc/cmdline")
     assert "cma=192M" in cma
+    assert "HighTotal:        131072 kB" in run(found[0], tmp_path, "cat", "/proc/meminfo")  # HIGH_MIB
     hostile = 'it\'s "a" $(touch /tmp/pwned) `x` ;&\n'
     assert run(found[0], tmp_path, "printf", "%s", hostile) == hostile
     assert run(found[0], tmp_path, "sh", "-c", "test ! -e /tmp/pwned && echo clean").strip() == "clean"

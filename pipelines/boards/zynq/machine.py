@@ -72,19 +72,21 @@ class ZynqEmulator(Emulator):
     def _memory(self) -> Path:
         return (self.folder / "memory").resolve()
 
+    def _kernel_line(self) -> str:
+        return (
+            f"console=ttyPS0 root=/dev/mmcblk0 rw mem={self.memory_mib}M cma={self.cma_mib}M panic=5 "
+            f"{SAME_ADDRESSES} {self.kernel_arguments}"
+        ).strip()
+
     def _qemu(self, qemu: Path, image: Path, initrd: Path, port: int) -> subprocess.Popen[bytes]:
         built = kernel.cached(self.images)
         self._memory().unlink(missing_ok=True)  # what the last run left in it
         with self._memory().open("wb") as stream:  # sparse; the fabric must find it however slow QEMU is
             stream.truncate(MEMORY_BYTES)
-        cmdline = (
-            f"console=ttyPS0 root=/dev/mmcblk0 rw mem={self.memory_mib}M cma={self.cma_mib}M panic=5 "
-            f"{SAME_ADDRESSES} {self.kernel_arguments}"
-        )
         argv = [
             str(qemu), *hardware(self._memory()), "-no-reboot",
             "-kernel", str(built / "vmlinuz"), "-dtb", str(built / "board.dtb"), "-initrd", str(initrd),
-            "-append", cmdline.strip(),
+            "-append", self._kernel_line(),
             "-display", "none", "-monitor", "none", "-serial", "null", "-serial", f"file:{self.console}",
             "-drive", f"if=sd,format=qcow2,file={self._disk()}",
             "-nic", f"user,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22",
