@@ -100,17 +100,17 @@ class Session:
         Synced in between: after a power cut there would be a folder of empty files, and nothing would send it again.
         """
         script = (
-            'set -e; rm -rf "$1.$$"; mkdir -p "$1.$$"; tar -x -f - -C "$1.$$"; sync; '
+            'set -e; trap \'rm -rf "$1.$$"\' EXIT; rm -rf "$1.$$"; mkdir -p "$1.$$"; tar -x -f - -C "$1.$$"; sync; '
             'if [ -d "$1" ]; then rm -rf "$1.$$"; else mv "$1.$$" "$1"; fi'
         )
         status, _, words = self.connection.run(["sh", "-c", script, "sh", home], deadline, archive)
         if status != 0:
             message = words.decode("utf-8", "replace").strip()
-            kind = errors.BoardDiskFull if "no space" in message.lower() else BoardUnfit
-            raise kind(
-                f"the agent cannot be put on {self.board}: {message}",
-                hint=f"the folder {self.root} must exist and belong to user {self.connection.address.user}",
-            )
+            said = f"the agent cannot be put on {self.board}: {message}"
+            if "no space" in message.lower():
+                raise errors.BoardDiskFull(said, hint=f"free space on its card: the agent takes 200 KB in {self.root}")
+            owner = self.connection.address.user
+            raise BoardUnfit(said, hint=f"the folder {self.root} must exist and belong to user {owner}")
 
     # ------------------------------------------------------------------------------------------------- requests
 

@@ -347,6 +347,18 @@ def test_a_board_without_a_free_byte_runs_its_release(small_card: BenchBoard, tm
     assert not (small_card.root / "lease.json").exists(), "no note rather than somebody else's"
 
 
+def test_an_agent_that_finds_no_room_says_so_and_leaves_nothing(small_card: BenchBoard, tmp_path: Path) -> None:
+    fill(small_card)
+    with pytest.raises(errors.BoardDiskFull, match="agent cannot be put") as caught:
+        put(small_card, small_card.release(tmp_path / "r", plain_files(1)))
+    assert "free space" in caught.value.hint
+    (small_card.root / "log").unlink()
+    fill(small_card, but=40_000)  # enough to begin, not to end
+    with pytest.raises(errors.BoardDiskFull, match="agent cannot be put"):
+        put(small_card, small_card.release(tmp_path / "s", plain_files(1)))
+    assert list((small_card.root / "agent").iterdir()) == []
+
+
 def test_a_full_board_is_cleared_of_what_failed_deploys_left(small_card: BenchBoard, tmp_path: Path) -> None:
     """What no release links to is removed when one is activated, which on a full card would never happen again."""
     bench = small_card
