@@ -234,9 +234,13 @@ class Session:
         self._buffer = bytearray(rest)
         try:
             value = json.loads(line)
-        except ValueError as error:
-            raise BoardUnfit(f"{self.board} sent no JSON: {line[:200]!r}") from error
-        assert isinstance(value, dict)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):  # a login script that prints, say
+            raise BoardUnfit(
+                f"{self.board} sent no answer of the agent: {line[:200]!r}",
+                hint=f"does 'ssh {self.connection.address.user}@{self.connection.address.host} true' print anything?",
+            )
         return value
 
     def _result(self, number: int, deadline: Deadline, on_event: Event, phase: str) -> dict[str, Any]:

@@ -529,6 +529,15 @@ def test_an_agent_that_lost_its_files_is_sent_again(bench: BenchBoard, two_relea
         put(bench, two_releases[0], address=dataclasses.replace(bench.address(), python="false"))
 
 
+@pytest.mark.parametrize("greeting", ["welcome", "7"])
+def test_a_login_that_prints_is_named(bench: BenchBoard, two_releases: Releases, greeting: str) -> None:
+    keys = bench.folder / "authorized_keys"
+    keys.write_text(f'command="echo {greeting}; eval \\"$SSH_ORIGINAL_COMMAND\\"" ' + keys.read_text())
+    with pytest.raises(errors.BoardUnfit, match=f"no answer of the agent: b'{greeting}'") as caught:
+        put(bench, two_releases[0])
+    assert "print anything" in caught.value.hint
+
+
 @pytest.mark.parametrize("text", ["[1]", "null", "{", "7"])
 def test_notes_that_are_none_stop_nothing(bench: BenchBoard, two_releases: Releases, text: str) -> None:
     put(bench, two_releases[0])
