@@ -67,14 +67,14 @@ class PlUnfit(RuntimeFailure):
 
 class PlTimeout(RuntimeFailure):
     name = "PlTimeout"
-    advice = "reset the conversation to try again; the counters in the message say where the stream stopped"
+    advice = "run it again, which resets circuits and DMAs; the counters in the message say where the stream stopped"
 
 
 class PlFault(RuntimeFailure):
     """A DMA stopped with an error."""
 
     name = "PlTimeout"
-    advice = "reset the conversation to try again; DMASR in the message names the error"
+    advice = "run it again, which resets circuits and DMAs; DMASR in the message names the error"
 
 
 class ContextFull(RuntimeFailure):
