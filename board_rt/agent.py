@@ -9,26 +9,46 @@ The host may die at any instant. Its connection then ends and stdin with it, or 
 lease holds; in both cases the agent ends its job and itself, and with it the lease.
 """
 
+import _thread  # threading and queue would be most of an agent's start: see values.py
 import fcntl
-import json
 import os
-import queue
-import signal
 import sys
-import threading
 import time
 
 from board_rt.faults import Fault, from_os_error
 from board_rt.lease import Lease, uptime
 from board_rt.releases import Releases
+from board_rt.values import dumps, loads
 
 BEAT_S = 5.0
 GRACE_S = 3.0  # from the end of stdin to the hard end
 JOB_POLL_S = 0.1
-UPLOAD_QUEUE_FRAMES = 4  # what may wait in memory: frames of at most 256 KiB
 PIPE_BYTES = 1 << 20  # Linux' default for the largest pipe of an ordinary user; a new one holds 64 KiB
 F_SETPIPE_SZ = 1031  # fcntl has it by name from Python 3.10 on
 END = object()
+
+
+class Handover:
+    """From one thread to another, one thing at a time: who gives waits until the thing before was taken.
+
+    So no more than two frames of an upload (256 KiB each) are in memory.
+    """
+
+    def __init__(self):
+        self.thing = None
+        self.room, self.filled = _thread.allocate_lock(), _thread.allocate_lock()
+        self.filled.acquire()
+
+    def put(self, thing):
+        self.room.acquire()
+        self.thing = thing
+        self.filled.release()
+
+    def get(self):
+        self.filled.acquire()
+        thing, self.thing = self.thing, None
+        self.room.release()
+        return thing
 
 
 class Session:
@@ -40,17 +60,17 @@ class Session:
         self.lease_s = 60.0
         self.stdin = stdin
         self.stdout = stdout
-        self.frames = queue.Queue(UPLOAD_QUEUE_FRAMES)
+        self.frames = Handover()
         self.heard = uptime()
-        self.closed = threading.Event()
-        self.stop = threading.Event()
-        self.writing = threading.Lock()
+        self.closed = False
+        self.stop = False
+        self.writing = _thread.allocate_lock()
         self.child = None
 
     # ------------------------------------------------------------------------------------------------ transport
 
     def send(self, value):
-        data = (json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8")
+        data = (dumps(value) + "\n").encode("utf-8")
         with self.writing:
             while data:
                 data = data[os.write(self.stdout, data) :]
@@ -75,7 +95,7 @@ class Session:
                         return
                     buffer += block
                     continue
-                frame = json.loads(buffer[:end].decode("utf-8"))
+                frame = loads(buffer[:end].decode("utf-8"))
                 buffer = buffer[end + 1 :]
                 need = int(frame.get("payload", 0))
                 pieces, have = [buffer[:need]], min(len(buffer), need)
@@ -88,7 +108,7 @@ class Session:
                     have += len(block)
                 self.heard = uptime()
                 if frame.get("do") == "stop":
-                    self.stop.set()
+                    self.stop = True
                 elif frame.get("do") == "ping":
                     self.pong()
                 else:
@@ -96,7 +116,7 @@ class Session:
         except (OSError, ValueError):
             return
         finally:
-            self.closed.set()
+            self.closed = True
             self.frames.put((END, []))
 
     def pong(self):
@@ -117,12 +137,12 @@ class Session:
         while True:
             time.sleep(0.25)
             now = uptime()
-            if self.closed.is_set() or now - self.heard > self.lease_s:
-                self.stop.set()
+            if self.closed or now - self.heard > self.lease_s:
+                self.stop = True
                 ended = ended or now
                 if now - ended > GRACE_S or now - self.heard > self.lease_s:
                     try:
-                        self.end_child(signal.SIGKILL)
+                        self.end_child()
                         self.lease.release()
                     finally:
                         os._exit(1)
@@ -134,8 +154,8 @@ class Session:
                     pass  # a full card must not end the session; the kernel's lock still holds
 
     def serve(self):
-        threading.Thread(target=self.read_frames, daemon=True).start()
-        threading.Thread(target=self.watch, daemon=True).start()
+        _thread.start_new_thread(self.read_frames, ())
+        _thread.start_new_thread(self.watch, ())
         try:
             while True:
                 frame, payload = self.frames.get()
@@ -145,7 +165,7 @@ class Session:
         except BrokenPipeError:
             return
         finally:
-            self.end_child(signal.SIGKILL)
+            self.end_child()
             self.lease.release()
 
     def answer(self, frame, payload):
@@ -354,8 +374,8 @@ class Session:
             try:
                 return self.follow(number, job, dict(options, release=release), seconds, errors)
             finally:
-                self.end_child(signal.SIGTERM)
-                self.stop.clear()  # not before the job: its stop may have been read already
+                self.end_child(gently=True)
+                self.stop = False  # not before the job: its stop may have been read already
 
     def follow(self, number, job, options, seconds, errors):
         """Forwards the child's lines until it is done. Raises its fault, PlTimeout, or Interrupted."""
@@ -363,14 +383,14 @@ class Session:
 
         child = self.child
         try:
-            child.stdin.write((json.dumps(options) + "\n").encode("utf-8"))
+            child.stdin.write((dumps(options) + "\n").encode("utf-8"))
             child.stdin.flush()  # and stays open: its end tells the job that nobody listens
         except BrokenPipeError:
             pass  # it ended at once; its last words say why
         end = time.monotonic() + seconds
         buffer = b""
         while True:
-            if self.stop.is_set():
+            if self.stop:
                 raise Fault("Interrupted", "the job '{}' on the board was stopped".format(job))
             if time.monotonic() > end:
                 raise Fault(
@@ -395,7 +415,7 @@ class Session:
             buffer += block
             while b"\n" in buffer:
                 line, buffer = buffer.split(b"\n", 1)
-                value = json.loads(line.decode("utf-8"))
+                value = loads(line.decode("utf-8"))
                 if "fault" in value:
                     fault = value["fault"]
                     raise Fault(fault["class"], fault["message"], fault.get("hint", ""))
@@ -403,11 +423,13 @@ class Session:
                     return value["result"]
                 self.send({"id": number, "event": value})
 
-    def end_child(self, first):
+    def end_child(self, gently=False):
         child, self.child = self.child, None
         if child is None:
             return
-        for number in (first, signal.SIGKILL):
+        import signal
+
+        for number in (signal.SIGTERM if gently else signal.SIGKILL, signal.SIGKILL):
             try:
                 child.stdin.close()
             except OSError:

@@ -1,9 +1,18 @@
 """Files on the board that are there whole or not at all, also after a power cut."""
 
-import json
 import os
 
+from board_rt.values import dumps, loads
+
 CHUNK_BYTES = 1 << 20
+
+
+HEX = frozenset("0123456789abcdef")
+
+
+def is_hex(text, shortest, longest):
+    """Whether it is a text of that many lower-case hexadecimal digits. (No pattern: see ``values``.)"""
+    return isinstance(text, str) and shortest <= len(text) <= longest and HEX.issuperset(text)
 
 
 def sync_folder(path):
@@ -14,20 +23,29 @@ def sync_folder(path):
         os.close(handle)
 
 
+def temporary(path):
+    """What this process calls ``path`` until it is whole."""
+    return "{}.{}.tmp".format(path, os.getpid())
+
+
+def is_temporary(name):
+    stem, _, last = name.rpartition(".")
+    return last == "tmp" and stem.rpartition(".")[2].isdigit()
+
+
 def write_json(path, value, sync=True):
     """Temp file, fsync, rename, fsync of the folder; without ``sync`` for what a power cut may take."""
-    temporary = "{}.{}.tmp".format(path, os.getpid())
+    begun = temporary(path)
     try:
-        with open(temporary, "w", encoding="utf-8") as stream:
-            json.dump(value, stream, ensure_ascii=False, sort_keys=True)
-            stream.write("\n")
+        with open(begun, "w", encoding="utf-8") as stream:
+            stream.write(dumps(value) + "\n")
             stream.flush()
             if sync:
                 os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        os.replace(begun, path)
     except BaseException:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
+        if os.path.lexists(begun):
+            os.unlink(begun)
         raise
     if sync:
         sync_folder(os.path.dirname(path))
@@ -37,7 +55,7 @@ def read_json(path):
     """The value, or None when there is no such file or it is no JSON."""
     try:
         with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
+            return loads(stream.read())
     except (OSError, ValueError):
         return None
 
@@ -50,11 +68,11 @@ def read_note(path):
 
 def make_link(path, target):
     """A symbolic link beside ``path``, to be renamed over it: (its name, what identifies it)."""
-    temporary = "{}.{}.tmp".format(path, os.getpid())
-    if os.path.lexists(temporary):
-        os.unlink(temporary)
-    os.symlink(target, temporary)
-    return temporary, link_stamp(temporary)
+    made = temporary(path)
+    if os.path.lexists(made):
+        os.unlink(made)
+    os.symlink(target, made)
+    return made, link_stamp(made)
 
 
 def link_stamp(path):

@@ -5,10 +5,9 @@ frees the board at once. ``lease.json`` names the owner and carries a heartbeat 
 clock worth trusting). A holder whose heartbeat is older than its lease has lost the board and is ended.
 """
 
+import _thread
 import fcntl
 import os
-import signal
-import threading
 import time
 
 from board_rt.faults import Fault, from_os_error
@@ -37,7 +36,7 @@ class Lease:
         self.lock_path = os.path.join(root, "lease.lock")
         self.handle = None
         self.note = None
-        self._writing = threading.Lock()  # the heart beats in a thread of its own
+        self._writing = _thread.allocate_lock()  # the heart beats in a thread of its own
 
     def acquire(self, owner, what, lease_s):
         """Takes the board or raises BoardBusy, naming the holder. Returns what was found of a dead holder."""
@@ -101,6 +100,8 @@ class Lease:
         note = read_note(self.path)
         if silent_for(note) is None or silent_for(note) <= note.get("lease_s", 0):
             self._refuse()
+        import signal
+
         pid = note.get("pid")
         # The number may be another program's by now: only an agent of ours is ended.
         try:

@@ -6,17 +6,14 @@ read again at each deploy.
 """
 
 import os
-import re
 
 from board_rt.faults import Fault, from_os_error
-from board_rt.files import hash_file, read_json, write_json
-
-SHA256 = re.compile(r"^[0-9a-f]{64}$")
+from board_rt.files import hash_file, is_hex, read_json, write_json
 
 
 def checked_digest(digest):
     """The digest itself, once it is sure that it can only name a file of ours."""
-    if not isinstance(digest, str) or not SHA256.match(digest):
+    if not is_hex(digest, 64, 64):
         raise Fault("TransferError", "not a SHA-256: {!r}".format(digest))
     return digest
 

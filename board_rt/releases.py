@@ -6,22 +6,35 @@ A release appears there only whole. ``current`` is a symbolic link; ``history.js
 """
 
 import os
-import re
 
 from board_rt.faults import Fault, from_os_error
-from board_rt.files import hash_file, link_stamp, make_link, read_json, read_note, remove_tree, sync_folder, write_json
+from board_rt.files import (
+    hash_file,
+    is_hex,
+    is_temporary,
+    link_stamp,
+    make_link,
+    read_json,
+    read_note,
+    remove_tree,
+    sync_folder,
+    write_json,
+)  # fmt: skip
 from board_rt.objects import Objects, checked_digest
+from board_rt.values import loads
 
-RELEASE_ID = re.compile(r"^[0-9a-f]{8,64}$")
-TEMPORARY = re.compile(r"\.[0-9]+\.tmp$")
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 SIGNATURE_NAMESPACE = "tritforge-release"
 HISTORY_LENGTH = 50
 
 
+def is_id(name):
+    return is_hex(name, 8, 64)
+
+
 def checked_id(release):
-    if not isinstance(release, str) or not RELEASE_ID.match(release):
+    if not is_id(release):
         raise Fault("TransferError", "not a release id: {!r}".format(release))
     return release
 
@@ -66,7 +79,7 @@ class Releases:
             for name in os.listdir(self.root):  # what a cut left beside the file that it should become
                 path = os.path.join(self.root, name)
                 own = name.endswith(".{}.tmp".format(os.getpid()))
-                if TEMPORARY.search(name) and not own and (os.path.islink(path) or os.path.isfile(path)):
+                if is_temporary(name) and not own and (os.path.islink(path) or os.path.isfile(path)):
                     os.unlink(path)
         except OSError as error:
             raise from_os_error(error, "making its folders") from error
@@ -80,12 +93,12 @@ class Releases:
             release = os.path.basename(os.readlink(self.link))
         except OSError:
             return None
-        return release if RELEASE_ID.match(release) and os.path.isdir(self.path(release)) else None
+        return release if is_id(release) and os.path.isdir(self.path(release)) else None
 
     def installed(self):
         """Ids of all whole releases."""
         try:
-            return sorted(name for name in os.listdir(self.folder) if RELEASE_ID.match(name))
+            return sorted(name for name in os.listdir(self.folder) if is_id(name))
         except OSError:
             return []
 
@@ -97,13 +110,11 @@ class Releases:
 
     def assemble(self, release, manifest_text, signature_text):
         """Makes ``staging/<id>`` from objects that are all there. Nothing outside staging changes."""
-        import json
-
         target = os.path.join(self.staging, checked_id(release))
         remove_tree(target)
         try:
             os.makedirs(target)
-            for name, digest in parts_of(json.loads(manifest_text)).items():
+            for name, digest in parts_of(loads(manifest_text)).items():
                 path = os.path.join(target, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 os.link(self.objects.path(digest), path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,6 +23,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ("images", "store", "records", "latest", "hashes.json", "versions.json", "benchmark")
 """What a copy may take from this checkout: content-addressed, so that a change still makes something new of it."""
 LONGEST_S = 2400
+
+
+def heed_signals() -> None:
+    """As from a terminal: tests that run in the background inherit that these are ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Copy:
         return subprocess.Popen(
             [sys.executable, "tasks.py", *arguments, f"--json={self.root / 'answer.json'}"],
             cwd=self.root, env={**inherited, **self.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, start_new_session=True,
+            text=True, start_new_session=True, preexec_fn=heed_signals,
         )  # fmt: skip
 
     def answer(self) -> dict[str, Any]:

@@ -23,7 +23,9 @@ from pipelines.base.user import user
 from pipelines.boards.connection import LOST, SILENT_S, Connection
 
 AGENT_PACKAGE = Path(__file__).parents[2] / "board_rt"
-AGENT_MODULES = ("__init__", "__main__", "agent", "agents", "facts", "faults", "files", "lease", "objects", "releases")
+AGENT_MODULES = (
+    "__init__", "__main__", "agent", "agents", "facts", "faults", "files", "lease", "objects", "releases", "values",
+)  # fmt: skip
 """What a session itself needs; jobs run with the code of their release."""
 
 NO_AGENT = 97  # exit status of the start command when the agent is not on the board yet
