@@ -34,9 +34,8 @@ class Machine:
             if not os.path.exists(model):
                 raise Fault("BoardUnfit", "this release has no functional circuits (libtritforge_model.so)")
             options["pl_library"] = model
-            os.environ.pop(
-                "TRITFORGE_FAULT", None
-            )  # a fault that is tried out is one of the circuits that these replace
+            # A fault that is tried out is one of the circuits that these replace.
+            os.environ.pop("TRITFORGE_FAULT", None)
         elif self.backend == "mmio":
             from board_rt.pl import Pl  # loads the bitstream and allocates: only on a board with a fabric
 

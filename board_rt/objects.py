@@ -149,8 +149,11 @@ class Objects:
         for name in os.listdir(self.staging):
             path = os.path.join(self.staging, name)
             if name.endswith(".part"):
-                old = time.time() - os.path.getmtime(path) > 86400
-                if old if wanted is None else name[: -len(".part")] not in wanted:
+                if wanted is None:
+                    useless = time.time() - os.path.getmtime(path) > 86400
+                else:
+                    useless = name[: -len(".part")] not in wanted
+                if useless:
                     os.unlink(path)
         self.remember()
         return removed

@@ -19,7 +19,7 @@ from board_rt.files import (
     remove_tree,
     sync_folder,
     write_json,
-)  # fmt: skip
+)
 from board_rt.objects import Objects, checked_digest
 from board_rt.values import loads
 
