@@ -135,16 +135,29 @@ class Releases:
             # The same content id: only the signature may have been made again.
             for name in (MANIFEST, SIGNATURE):
                 os.replace(os.path.join(staged, name), os.path.join(target, name))
-            for name, digest in parts_of(self.manifest(release)).items():
-                path = os.path.join(target, name)
-                if not os.path.exists(path) or not os.path.samefile(path, self.objects.path(digest)):
-                    os.makedirs(os.path.dirname(path), exist_ok=True)
-                    os.replace(os.path.join(staged, name), path)
+            self.relink(release)
             remove_tree(staged)
         else:
             os.rename(staged, target)
         sync_folder(self.folder)
+        for other in self.installed():
+            try:
+                self.relink(other)
+            except (OSError, Fault):
+                pass  # its own check says so, if anybody goes back to it
         return target
+
+    def relink(self, release):
+        """Links a release's parts to their objects again: one that was damaged has been sent anew since."""
+        for name, digest in parts_of(self.manifest(release)).items():
+            path, whole = os.path.join(self.path(release), name), self.objects.path(digest)
+            if os.path.exists(whole) and not (os.path.exists(path) and os.path.samefile(path, whole)):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                begun = os.path.join(self.staging, "link")
+                if os.path.lexists(begun):
+                    os.unlink(begun)
+                os.link(whole, begun)
+                os.replace(begun, path)
 
     def verify_signature(self, folder, identity, signers):
         """Holds the manifest in ``folder`` against the board's own list of signers. Raises SignatureError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -40,6 +41,41 @@ def test_a_rollback_that_has_switched_does_not_say_that_it_failed(
     assert board.current() == "a" * 64 and not board.by_hand()
     with pytest.raises(Exception, match="no earlier release"):
         board.before()
+
+
+def test_a_part_that_was_sent_again_is_whole_in_every_release_that_has_it(tmp_path: Path) -> None:
+    board = Releases(str(tmp_path))
+    board.prepare()
+    weights = b"the same in both"
+    digest = hashlib.sha256(weights).hexdigest()
+    names = []
+    for other in (b"one", b"two"):
+        parts = {"weights/a b.tfw": weights, "runtime": other}
+        for content in parts.values():
+            found = hashlib.sha256(content).hexdigest()
+            if board.objects.missing([found]):
+                board.objects.receive(found, len(content), 0, [content])
+        subject = [
+            {"name": name, "digest": {"sha256": hashlib.sha256(part).hexdigest()}} for name, part in parts.items()
+        ]
+        manifest = json.dumps({"subject": subject})
+        name = hashlib.sha256(manifest.encode()).hexdigest()
+        board.assemble(name, manifest, "")
+        board.install(name)
+        names.append(name)
+    os.chmod(board.objects.path(digest), 0o644)
+    Path(board.objects.path(digest)).write_bytes(weights[::-1])
+    for name in names:
+        with pytest.raises(Exception, match="is not what the manifest says"):
+            board.check(board.path(name), again=True)
+    assert board.objects.missing([digest])
+    board.objects.drop(digest)
+    board.objects.receive(digest, len(weights), 0, [weights])
+    board.assemble(names[1], Path(board.path(names[1]), "manifest.json").read_text(), "")
+    board.install(names[1])
+    for name in names:
+        assert board.check(board.path(name), again=True)[0] == 2
+    assert os.listdir(board.staging) == []
 
 
 def test_a_lease_on_a_full_card_holds_and_is_nobody_else_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
