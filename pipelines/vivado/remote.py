@@ -7,7 +7,6 @@ earlier, by this process or by one that died, is found by its key and attached t
 
 from __future__ import annotations
 
-import getpass
 import io
 import shlex
 import tarfile
@@ -23,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipelines.base.deadline import Deadline
 from pipelines.base.errors import ConfigError, HostKeyChanged, ToolFailed, ToolMissing, ToolTimeout, TransferError
+from pipelines.base.user import user
 from pipelines.vivado.attempt import ARGUMENTS, Attempt
 from pipelines.vivado.failure import VersionMismatch
 from pipelines.vivado.toolchain import INSTALL_HINT, name_in, version_in
@@ -75,7 +75,7 @@ def host_of(url: str) -> BuildHost:
         return BuildHost.model_validate(
             {
                 "host": parts.hostname or "",
-                "user": parts.username or getpass.getuser(),
+                "user": parts.username or user(),
                 "port": parts.port or 22,
                 "settings64": parts.path or None,
             }
