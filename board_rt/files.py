@@ -5,8 +5,6 @@ import os
 from board_rt.values import dumps, loads
 
 CHUNK_BYTES = 1 << 20
-
-
 HEX = frozenset("0123456789abcdef")
 
 

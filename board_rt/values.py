@@ -20,10 +20,7 @@ class _Rules:
     object_hook = object_pairs_hook = None
     parse_float = float
     parse_int = int
-
-    @staticmethod
-    def parse_constant(name):
-        raise ValueError("{} is no JSON".format(name))
+    parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}.__getitem__
 
 
 def _unknown(value):
@@ -51,4 +48,4 @@ def dumps(value):
         import json
 
         return json.dumps(value, ensure_ascii=False)
-    return "".join(make_encoder({}, _unknown, encode_basestring, None, ": ", ", ", False, False, False)(value, 0))
+    return "".join(make_encoder({}, _unknown, encode_basestring, None, ": ", ", ", False, False, True)(value, 0))

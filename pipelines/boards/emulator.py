@@ -229,10 +229,12 @@ class Emulator:
         return (image / "initrd.cpio").read_bytes() + board_initrd(own)
 
     def _kernel_line(self) -> str:
-        return (
-            f"console=ttyAMA0 root=/dev/vda rw maxcpus={CPUS} cma={self.cma_mib}M panic=5 {SAME_ADDRESSES} "
-            f"{high_memory(self.memory_mib, self.cma_mib)} {self.kernel_arguments}"
-        ).strip()
+        common = f"rw cma={self.cma_mib}M panic=5 {SAME_ADDRESSES} {self.kernel_arguments}"
+        return f"{self._machine_words()} {common}".strip()
+
+    def _machine_words(self) -> str:
+        """What of the kernel line only this kind of machine has."""
+        return f"console=ttyAMA0 root=/dev/vda maxcpus={CPUS} {high_memory(self.memory_mib, self.cma_mib)}".strip()
 
     def _qemu(self, qemu: Path, image: Path, initrd: Path, port: int) -> subprocess.Popen[bytes]:
         argv = [

@@ -56,19 +56,18 @@ class Session:
         self._closed = threading.Event()
         self.bytes_sent = 0
         self._patience = float("inf")  # nobody answers pings before the agent has started
+        archive = agent_archive()
+        home = f"{root}/agent/{sha256_bytes(archive)[:16]}"
         try:
-            self._start(deadline)
+            self._start(home, archive, deadline)
         except BoardUnfit:
             # Perhaps a card that lost some of the agent's files: sent again, it works or says the same once more.
-            home = f"{root}/agent/{sha256_bytes(agent_archive())[:16]}"
             connection.run(["rm", "-rf", home], deadline)
-            self._start(deadline)
+            self._start(home, archive, deadline)
         self._patience = SILENT_S
         threading.Thread(target=self._ping, daemon=True).start()
 
-    def _start(self, deadline: Deadline) -> None:
-        archive = agent_archive()
-        home = f"{self.root}/agent/{sha256_bytes(archive)[:16]}"
+    def _start(self, home: str, archive: bytes, deadline: Deadline) -> None:
         address = self.connection.address
         # -E -s -S: nothing but the standard library, and none of the user's settings; also half the start time.
         command = [address.python, "-E", "-s", "-S", "-c", START, home, "serve", self.root, address.signers]

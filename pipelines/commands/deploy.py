@@ -21,7 +21,9 @@ from pipelines.boards.site import Site
 from pipelines.commands import builds
 from pipelines.commands.context import Context
 
-KINDS = {1: CheckFailed, 2: ConfigError, 3: ToolFailed, 4: BoardError, 5: TransferError, 130: Interrupted}
+KINDS = {
+    kind.status: kind for kind in (CheckFailed, ConfigError, ToolFailed, BoardError, TransferError, Interrupted)
+}  # fmt: skip
 
 
 def run(context: Context, board: str | Sequence[str] = "", model: str = "") -> dict[str, Any]:

@@ -73,7 +73,7 @@ for text in broken:
 
 VALUES: list[Any] = [
     0, -17, 2**70, 0.1, -0.0, 1e-300, True, False, None, "", 'quote " slash / back \\ tab \t null \0 é 日本 \U0001f600',
-    [], {}, [[], {}], {"a": [1, {"b": None}], "": "c"}, {"line": "a\nb"},
+    float("inf"), -float("inf"), float("nan"), [], {}, [[], {}], {"a": [1, {"b": None}], "": "c"}, {"line": "a\nb"},
 ]  # fmt: skip
 
 

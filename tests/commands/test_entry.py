@@ -19,6 +19,7 @@ from pipelines.base import command, errors
 from pipelines.base.console import Console
 from pipelines.commands import entry
 from pipelines.commands.context import Context
+from tests.checkout import heed_signals
 
 
 @pytest.fixture
@@ -161,11 +162,9 @@ def test_a_lost_terminal_ends_what_was_started(tmp_path: Path, number: signal.Si
         "sys.exit(entry.execute('made-up', {}))\n"
     )
     note = tmp_path / "pid"
-
-    def listen() -> None:  # tests that run behind nohup inherit that this signal is ignored
-        signal.signal(number, signal.SIG_DFL)
-
-    process = subprocess.Popen([sys.executable, "-c", code, note], stderr=subprocess.PIPE, text=True, preexec_fn=listen)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, note], stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
+    )
     end = time.monotonic() + 60
     while not (note.exists() and note.read_text().strip()):
         assert time.monotonic() < end

@@ -16,7 +16,7 @@ from pathlib import Path
 from pipelines.base.deadline import Deadline
 from pipelines.base.files import sha256_bytes
 from pipelines.boards import initrd
-from pipelines.boards.emulator import SAME_ADDRESSES, Emulator, Endpoint
+from pipelines.boards.emulator import Emulator, Endpoint
 from pipelines.boards.zynq import kernel
 from pipelines.hardware.fabric import MEMORY_BYTES
 
@@ -72,11 +72,8 @@ class ZynqEmulator(Emulator):
     def _memory(self) -> Path:
         return (self.folder / "memory").resolve()
 
-    def _kernel_line(self) -> str:
-        return (
-            f"console=ttyPS0 root=/dev/mmcblk0 rw mem={self.memory_mib}M cma={self.cma_mib}M panic=5 "
-            f"{SAME_ADDRESSES} {self.kernel_arguments}"
-        ).strip()
+    def _machine_words(self) -> str:
+        return f"console=ttyPS0 root=/dev/mmcblk0 mem={self.memory_mib}M"
 
     def _qemu(self, qemu: Path, image: Path, initrd: Path, port: int) -> subprocess.Popen[bytes]:
         built = kernel.cached(self.images)
